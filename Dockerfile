@@ -1,17 +1,21 @@
-# The server and what its jobs run with.  Build: docker compose build
-FROM python:3.11-slim-bookworm
+# Two images of one tree: `web` serves pages and prepares the database, `runner` has what jobs run with.
+# Build: docker compose build
+FROM python:3.11-slim-bookworm AS web
 
-# bubblewrap: the sandbox of jobs.  postgresql-client: backup and restore.
+# The client tools have the version of the PostgreSQL server: pg_dump refuses a newer server, and a newer pg_dump's
+# backup may not go back into an older one.
+ARG POSTGRES_MAJOR=16
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends bubblewrap postgresql-client \
+ && apt-get install --yes --no-install-recommends ca-certificates postgresql-common \
+ && /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y \
+ && apt-get install --yes --no-install-recommends "postgresql-client-${POSTGRES_MAJOR}" \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --create-home --uid 10001 berth \
  && install -d -o berth -g berth /srv/berth /opt/berth
 
 WORKDIR /opt/berth
 COPY requirements/base.txt requirements/base.txt
-RUN pip install --no-cache-dir --require-hashes --requirement requirements/base.txt \
- && pip install --no-cache-dir "torch>=2.10,<2.14"
+RUN pip install --no-cache-dir --require-hashes --requirement requirements/base.txt
 COPY manage.py ./
 COPY berth berth
 COPY orchestrator orchestrator
@@ -24,3 +28,12 @@ ENV PYTHONPATH=/opt/berth PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 BERTH_HOM
 USER berth
 VOLUME /srv/berth
 ENTRYPOINT ["python", "manage.py"]
+
+FROM web AS runner
+USER root
+# bubblewrap: the sandbox of jobs.  gcc and git: packages without a wheel, torch.compile, code from repositories.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends bubblewrap g++ gcc git libc6-dev \
+ && rm -rf /var/lib/apt/lists/* \
+ && pip install --no-cache-dir "torch>=2.10,<2.14"
+USER berth

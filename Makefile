@@ -1,7 +1,7 @@
 # Everything is done by make.py, which needs only Python 3.11 and its standard library. Each PYTHON has its own environment.
 PYTHON ?= python3
 
-.PHONY: demo up down docs check test ci mutants pythons trainers bench screens chaos install-service torch lock
+.PHONY: demo up down docs check test ci mutants pythons trainers bench gpu dist release-check screens chaos install-service torch lock
 demo: ; @$(PYTHON) make.py demo $(if $(filter 1,$(ONCE)),--once)
 up: ; @$(PYTHON) make.py up
 down: ; @$(PYTHON) make.py down
@@ -13,6 +13,9 @@ mutants: ; @$(PYTHON) make.py mutants -- $(ROOM) $(if $(COUNT),--count $(COUNT))
 pythons: ; @$(PYTHON) -m tests.pythons $(if $(filter 1,$(PARTS)),--parts) $(if $(RUN_AS),--user $(RUN_AS))
 trainers: ; @$(PYTHON) make.py trainers $(if $(HOME_FOLDER),--home $(HOME_FOLDER)) -- $(NAMES)
 bench: ; @$(PYTHON) make.py bench $(if $(NAME),--name $(NAME))
+gpu: ; @$(PYTHON) make.py gpu $(if $(filter 1,$(DRY_RUN)),--dry-run) -- $(PARTS)
+dist: ; @$(PYTHON) make.py dist
+release-check: ; @$(PYTHON) make.py release-check
 screens: ; @$(PYTHON) make.py screens
 chaos: ; @$(PYTHON) make.py chaos --faults $(or $(N),100) --seed $(or $(SEED),1)
 install-service: ; @$(PYTHON) make.py install-service

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | screens | chaos | install-service | torch | lock
+python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | gpu | dist | release-check | screens | chaos | install-service
+                | torch | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
@@ -250,6 +251,13 @@ def bench(name: str | None) -> None:
     become("benchmarks", *([name] if name else []))
 
 
+def gpu(parts: list[str], *, dry_run: bool) -> None:
+    """Everything that needs a GPU, within ten minutes; a dry run does it on the CPU and keeps nothing."""
+    install("base")
+    install("test")
+    become("benchmarks.gpu", *(["--dry-run"] if dry_run else []), *parts)
+
+
 def screens() -> None:
     install("base")
     install("test")
@@ -260,6 +268,11 @@ def docs() -> None:
     install("base")
     install("docs")
     become("deploy.docs.build")
+
+
+def release(*arguments: str) -> None:
+    install("base")
+    become("deploy.release", *arguments)
 
 
 def chaos(faults: int, seed: int) -> None:
@@ -337,7 +350,12 @@ def main() -> None:
     matrix.add_argument("names", nargs="*", help="some of them; all by default")
     matrix.add_argument("--home", help="folder that keeps their packages for the next time")
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
+    on_gpu = commands.add_parser("gpu", help="tests and benchmarks that need a GPU, within ten minutes")
+    on_gpu.add_argument("parts", nargs="*", help="some of them; all by default")
+    on_gpu.add_argument("--dry-run", action="store_true", help="on the CPU, keeping no results")
     commands.add_parser("docs", help="build the documentation site, which Berth serves under /docs/")
+    commands.add_parser("dist", help="build wheel and source distribution into build/dist/")
+    commands.add_parser("release-check", help="build, bill of materials, audit of the locked packages")
     commands.add_parser("screens", help="take a picture of every page into docs/screens/")
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
@@ -367,6 +385,12 @@ def main() -> None:
             bench(chosen.name)
         case "docs":
             docs()
+        case "gpu":
+            gpu(chosen.parts, dry_run=chosen.dry_run)
+        case "dist":
+            release("--dist")
+        case "release-check":
+            release()
         case "screens":
             screens()
         case "chaos":

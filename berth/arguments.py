@@ -1,5 +1,6 @@
 """Arguments of a script (grouped, merged, compared), and the durations and times that people type."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -95,6 +96,25 @@ def by_name(args: Sequence[str]) -> dict[str, str]:
     return {name: ", ".join(values) for name, values in values_of.items()}
 
 
+MOST_VALUES = 100
+LONGEST_VALUE = 200
+
+
+def values_by_name(args: Sequence[str]) -> dict[str, float | str]:
+    """``by_name`` as a table sorts and groups it: numbers as numbers, so that 3e-4 comes before 0.01."""
+    named = list(by_name(args).items())[:MOST_VALUES]
+    return {name[:LONGEST_VALUE]: number_or_text(text) for name, text in named}
+
+
+def number_or_text(text: str) -> float | str:
+    """The number that a text is, unless it is NaN or infinite, which no database sorts; else the text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text[:LONGEST_VALUE]
+    return number if math.isfinite(number) else text[:LONGEST_VALUE]
+
+
 def duration_s(text: str) -> float:
     """Read seconds from "90", "90s", "45m", "2h", "1d" or "1h30m".
 
@@ -105,6 +125,16 @@ def duration_s(text: str) -> float:
     if not re.fullmatch(r"\d+(?:\.\d+)?[dhms]?(?:\d+[hms])*", text.strip(), re.ASCII):
         raise WrongUse(f"{text!r} is not a duration; give one such as 90s, 45m, 2h or 1d12h.")
     return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms]?)", text))
+
+
+def typed_duration(seconds: float) -> str:
+    """Write a duration so that ``duration_s`` reads the same, to the second: 1d2h, 90s is 1m30s."""
+    left = round(seconds)
+    parts = []
+    for unit, unit_s in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, unit_s)
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"
 
 
 def start_time(text: str, now: datetime | None = None) -> str:

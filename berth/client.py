@@ -304,6 +304,18 @@ class Checkpoint(Record):
     _parts = {"files": CheckpointFile}
 
 
+class Medium(Record):
+    """An image, histogram, table or text that a job reported."""
+
+    attempt: int
+    number: int
+    step: int
+    time: datetime
+    kind: str
+    name: str
+    content: str  # address of the picture, or of the values
+
+
 class Environment(Record):
     """The packages of a job, as they were asked for and as they were resolved."""
 
@@ -315,6 +327,44 @@ class Environment(Record):
     log: str
     started_at: datetime | None
     ended_at: datetime | None
+
+
+class Note(Record):
+    """A text in Markdown about a job, a step of it, or a project."""
+
+    id: int
+    author: str
+    text: str
+    html: str
+    step: int | None
+    created_at: datetime
+    changed_at: datetime | None
+
+
+class Link(Record):
+    """A read-only link that works without an account until it ends."""
+
+    id: int
+    kind: str  # job, report, compare, sweep or project
+    title: str
+    shows: list[str]
+    note: str  # whom it is for
+    owner: str
+    url: str  # in the answer to making it only
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+
+
+class Project(Record):
+    """People who see each other's jobs."""
+
+    name: str
+    description: str
+    members: list[Mapping[str, str]]  # username, role and since
+    job_count: int
+    may_manage: bool
+    created_at: datetime
 
 
 class OutputFile(Record):
@@ -505,6 +555,33 @@ class Dataset(Record):
     pushed: bool
 
 
+class ModelFile(TypedDict):
+    path: str
+    size_bytes: int
+
+
+class Model(Record):
+    """A checkpoint with a name and a version; jobs read it as the dataset of its reference."""
+
+    reference: str  # person/name@version
+    name: str
+    version: str
+    owner: str
+    description: str
+    job: str | None
+    job_name: str
+    attempt: int
+    checkpoint: str
+    step: int | None
+    values: Mapping[str, float]  # metrics up to the step
+    sha256: str
+    size_bytes: int
+    created_at: datetime
+    download: str
+    files: list[ModelFile]  # of a model that was asked for by its name
+    readers: list[Mapping[str, str]]  # likewise: id and name of jobs
+
+
 class Person(Record):
     """The owner of the token."""
 
@@ -534,13 +611,16 @@ class Spec(TypedDict, total=False):
     entrypoint: str | None
     module: str | None
     command: Sequence[str]
+    program: str | None
     workdir: str | None
     args: Sequence[str]
     resume_args: Sequence[str]
     datasets: Sequence[str | Path]  # a Path is a file or folder of this machine, pushed on the way
     pool: str
-    gpus: int
+    gpus: int | str  # a number, or "auto", "2..8", "<=4"
     min_gpus: int | None
+    max_gpus: int | None
+    elastic: bool
     gpu_memory_gib: float | None
     cpus: int | None
     memory_gib: float | None
@@ -550,6 +630,8 @@ class Spec(TypedDict, total=False):
     env: Mapping[str, str]
     secrets: Sequence[str]
     tags: Sequence[str]
+    project: str | None
+    visibility: str | None  # private, project or lab; None: as the pool or the server says
     depends_on: Sequence[str | Mapping[str, str]]
     not_before: str
     array: str | int | Mapping[str, Any]
@@ -583,6 +665,8 @@ class Job(Record):
     pool: str
     priority: int
     tags: list[str]
+    project: str | None
+    visibility: str
     agent: str | None  # the agent that submitted it for its owner; None: a person did
     gpus: int
     gpu_memory_gib: float | None
@@ -744,16 +828,28 @@ class Job(Record):
         """Ask the running job for a checkpoint now."""
         return self._act("checkpoint")
 
+    def profile(self) -> Self:
+        """Ask the running PyTorch job to profile its next steps; ``events`` tells the result (``run_profiled``)."""
+        return self._act("profile")
+
     def change(
         self,
         *,
         name: str | None = None,
         tags: Sequence[str] | None = None,
         priority: int | None = None,
+        project: str | None = None,
+        visibility: str | None = None,
         **time_limit: Unpack["_TimeLimit"],
     ) -> Self:
         """Change the given fields; ``time_limit_s=None`` removes the limit."""
-        given = {"name": name, "tags": tags, "priority": priority}
+        given = {
+            "name": name,
+            "tags": tags,
+            "priority": priority,
+            "project": project,
+            "visibility": visibility,
+        }
         body = {key: value for key, value in given.items() if value is not None} | time_limit
         self.json = self.berth.send("PATCH", self._path(), json=body).json()
         return self
@@ -769,6 +865,15 @@ class Job(Record):
     def events(self) -> list[Event]:
         """List the job's history, oldest first."""
         return [Event(each) for each in self.berth.pages(self._path("events"))]
+
+    def notes(self) -> list[Note]:
+        """List the notes about the job, newest first."""
+        return [Note(each) for each in self.berth.pages(self._path("notes"))]
+
+    def note(self, text: str, *, step: int | None = None) -> Note:
+        """Write a note in Markdown about the job, or about a step of it."""
+        body = {"text": text, "step": step}
+        return Note(self.berth.send("POST", self._path("notes"), json=body).json())
 
     def attempts(self) -> list[Attempt]:
         """List the attempts, oldest first."""
@@ -818,6 +923,21 @@ class Job(Record):
         place = "" if folder is None else f"?folder={folder}"
         return self.berth.download(self._path(f"files/{quote(path)}") + place, to)
 
+    def media(self, *, kind: str | None = None, name: str | None = None) -> list[Medium]:
+        """List the images, histograms, tables and texts that the job reported, by attempt and step."""
+        chosen = {"kind": kind, "name": name}
+        params = {key: value for key, value in chosen.items() if value is not None}
+        return [Medium(each) for each in self.berth.get(self._path("media"), params=params)["results"]]
+
+    def fetch_image(self, medium: Medium, to: Path) -> Path:
+        """Download a reported image; ``to`` appears when it is complete."""
+        return self.berth.download(self._path(f"media/{medium.attempt}/{medium.number}/image"), to)
+
+    def medium_value(self, medium: Medium) -> Mapping[str, Any]:
+        """The values of a reported histogram, table or text."""
+        answer = self.berth.get(self._path(f"media/{medium.attempt}/{medium.number}/value"))
+        return {key: value for key, value in answer.items() if value is not None}
+
     def fetch_checkpoint(self, step: int | str, to: Path) -> Path:
         """Download a checkpoint, by step or name, with its manifest as a tar archive."""
         return self.berth.download(self._path(f"checkpoints/{quote(str(step), safe='')}"), to)
@@ -849,6 +969,7 @@ class Trial(Record):
     job_state: str
     settings: Mapping[str, bool | int | float | str]
     value: float | None  # at its last rung
+    values: Mapping[str, float | None]  # of every metric there
     rung: int | None
     target: int | None
     reports: list[Mapping[str, Any]]  # rung and value
@@ -860,17 +981,18 @@ class Trial(Record):
 
 
 class Sweep(Record):
-    """A search for good settings; ``change`` and ``stop`` return it as it is then."""
+    """A search for good settings; what changes it returns it as it is then."""
 
     id: str
     short_id: str
     name: str
     owner: str
     pool: str
-    state: str  # running, ended, stopped or failed
+    state: str  # running, paused, ended, stopped or failed
     reason: str
     metric: str
     direction: str
+    metrics: list[Mapping[str, str]]  # name and direction of each
     space: Mapping[str, Any]
     sampler: str
     seed: int
@@ -878,13 +1000,16 @@ class Sweep(Record):
     max_trials: int | None
     device_hours: float | None  # the budget
     used_device_hours: float
+    stop_when: Mapping[str, float] | None  # device_hours and gain
+    learns_from: list[str]
     min_width: int
     max_width: int
-    best: Trial | None
+    best: Trial | None  # in the first metric
+    front: list[Trial]  # with several metrics, what no other trial beats in all of them
     created_at: datetime
     ended_at: datetime | None
     warnings: list[str]
-    _parts = {"best": Trial}
+    _parts = {"best": Trial, "front": Trial}
 
     def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
         super().__init__(json)
@@ -904,14 +1029,57 @@ class Sweep(Record):
         return [Trial(each) for each in self.berth.pages(f"/sweeps/{self.json['id']}/trials")]
 
     def change(self, **changes: Any) -> Self:
-        """Change ``name``, ``trials``, ``device_hours``, ``min_width`` or ``max_width``, also while it runs."""
+        """Change ``name``, ``trials``, ``device_hours``, ``stop_when`` or the widths, also while it runs."""
         self.json = self.berth.send("PATCH", f"/sweeps/{self.json['id']}", json=changes).json()
         return self
 
+    def pause(self) -> Self:
+        """Begin no further trial; those that run are paused at their next rung."""
+        return self._act("pause")
+
+    def resume(self) -> Self:
+        """Continue a paused sweep."""
+        return self._act("resume")
+
     def stop(self) -> Self:
         """End the sweep and its open trials."""
-        self.json = self.berth.send("POST", f"/sweeps/{self.json['id']}/stop").json()
+        return self._act("stop")
+
+    def study(self) -> Any:
+        """Build an ``optuna.Study`` of the trials until now, for notebooks; nothing is written back.
+
+        Raises:
+            BerthError: Optuna is not installed here.
+        """
+        from berth import studies
+
+        try:
+            return studies.study_of(self.json, [trial.json for trial in self.trials()])
+        except ImportError:
+            raise BerthError("A study needs Optuna; install it here with: pip install optuna") from None
+
+    def _act(self, action: str) -> Self:
+        self.json = self.berth.send("POST", f"/sweeps/{self.json['id']}/{action}").json()
         return self
+
+
+class Session(Record):
+    """A job that people work in through the browser."""
+
+    id: str
+    short_id: str
+    name: str
+    state: str
+    reason: str
+    runs: str  # its program, or its command
+    pool: str
+    devices: list[str]
+    opens: bool  # whether its program answers
+    address: str  # to open in a browser in which its owner is signed in
+    time_limit_s: float | None
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
 
 
 class _TimeLimit(TypedDict, total=False):
@@ -1012,7 +1180,8 @@ class Berth:
         body = {"job": spec, **sweep}
         as_form = {**files, "sweep": (None, json.dumps(body).encode(), "application/json")}
         sent: dict[str, Any] = {"files": as_form} if files else {"json": body}
-        return Sweep(self.send("POST", "/sweeps", **sent).json(), self)
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        return Sweep(self.send("POST", "/sweeps", **sent, headers=key, again=3).json(), self)
 
     def find_sweep(self, sweep_id: str) -> Sweep:
         """Find a sweep by its id, or by an unambiguous part of at least four characters."""
@@ -1021,6 +1190,14 @@ class Berth:
     def sweeps(self, *, state: str | None = None, limit: int | None = None) -> list[Sweep]:
         """List the sweeps that the caller may see, newest first."""
         return [Sweep(each, self) for each in self.pages("/sweeps", {"state": state}, limit=limit)]
+
+    def sessions(self) -> list[Session]:
+        """List the caller's sessions: those that have not ended, then the newest that have."""
+        return [Session(each) for each in self.pages("/sessions")]
+
+    def stop_session(self, session_id: str) -> Session:
+        """End a session for good."""
+        return Session(self.send("POST", f"/sessions/{quote(session_id, safe='')}/stop").json())
 
     def plan(self, **spec: Unpack[Spec]) -> Plan:
         """Plan when and where a job would run if it were submitted now; submits nothing."""
@@ -1074,6 +1251,43 @@ class Berth:
     def unbook(self, booking: int) -> None:
         """Remove a booking."""
         self.send("DELETE", f"/reservations/{booking}")
+
+    def projects(self) -> list[Project]:
+        """List your projects; operators see all."""
+        return [Project(each) for each in self.pages("/projects")]
+
+    def project(self, name: str) -> Project:
+        return Project(self.get(f"/projects/{quote(name, safe='')}"))
+
+    def make_project(self, name: str, description: str = "") -> Project:
+        """Create a project; you are its first owner."""
+        body = {"name": name, "description": description}
+        return Project(self.send("POST", "/projects", json=body).json())
+
+    def remove_project(self, name: str) -> None:
+        """Delete a project that no job has."""
+        self.send("DELETE", f"/projects/{quote(name, safe='')}")
+
+    def set_member(self, project: str, username: str, role: str = "member") -> Project:
+        """Make somebody a member or an owner of a project."""
+        path = f"/projects/{quote(project, safe='')}/members/{quote(username, safe='')}"
+        return Project(self.send("PUT", path, json={"role": role}).json())
+
+    def drop_member(self, project: str, username: str) -> None:
+        """Take somebody out of a project; their jobs stay in it."""
+        self.send("DELETE", f"/projects/{quote(project, safe='')}/members/{quote(username, safe='')}")
+
+    def links(self) -> list[Link]:
+        """List your links that still work, newest first."""
+        return [Link(each) for each in self.pages("/links")]
+
+    def share(self, kind: str = "job", **fields: Any) -> Link:
+        """Make a read-only link; its ``url`` is in this answer only. Fields: docs/reference/api.md."""
+        return Link(self.send("POST", "/links", json={"kind": kind, **fields}).json())
+
+    def unshare(self, link: int) -> None:
+        """Take a link back."""
+        self.send("DELETE", f"/links/{link}")
 
     def usage(self, by: str = "owner", *, days: float = 30, pool: str | None = None) -> Usage:
         """Sum up the GPU-hours of the last days by ``owner``, ``pool`` or ``day``."""
@@ -1141,6 +1355,48 @@ class Berth:
     def remove_dataset(self, reference: str) -> None:
         """Remove a dataset of yours: one version, or by its name alone all; registered files stay where they are."""
         self.send("DELETE", f"/datasets/{quote(reference)}")
+
+    def models(self, q: str = "") -> list[Model]:
+        """List your models, newest first; ``q`` is a part of the name."""
+        return [Model(each) for each in self.pages("/models", {"q": q or None})]
+
+    def model(self, reference: str) -> Model:
+        """One model with its files and readers: ``name@version``, or the newest version of ``name``."""
+        return Model(self.get(f"/models/{quote(reference)}"))
+
+    def make_model(
+        self,
+        name: str,
+        *,
+        job: str | None = None,
+        sweep: str | None = None,
+        checkpoint: str | int | None = None,
+        version: str | None = None,
+        description: str = "",
+    ) -> Model:
+        """Make a model of a job's checkpoint, or of the best trial of a sweep.
+
+        Args:
+            checkpoint: its step or name; default: the newest.
+            version: default: the next number.
+        """
+        body = {
+            "name": name,
+            "job": job,
+            "sweep": sweep,
+            "checkpoint": None if checkpoint is None else str(checkpoint),
+            "version": version,
+            "description": description,
+        }
+        return Model(self.send("POST", "/models", json=body).json())
+
+    def fetch_model(self, reference: str, path: str, to: Path) -> Path:
+        """Download one file of a model; ``to`` appears when it is complete."""
+        return self.download(f"/models/{quote(reference)}/download?file={quote(path, safe='')}", to)
+
+    def remove_model(self, reference: str) -> None:
+        """Remove one version of a model of yours, and its files."""
+        self.send("DELETE", f"/models/{quote(reference)}")
 
     def secrets(self) -> list[str]:
         """List the names of your secrets for jobs; values are never shown."""
@@ -1284,7 +1540,7 @@ def _read_code(path: Path, spec: Spec) -> tuple[str, str, bytes]:
     """Read the code to submit: name of the multipart part, file name, bytes."""
     try:
         if path.is_dir():
-            has_script = not (spec.get("module") or spec.get("command"))
+            has_script = not any(spec.get(name) for name in ("module", "command", "program"))
             needed = [spec.get("entrypoint") or "train.py"] if has_script else []
             return "bundle", "code.zip", pack_folder(path, needed=needed)
         part = "bundle" if path.name.endswith(ARCHIVES) else "script"
@@ -1348,8 +1604,8 @@ def _errors_in_words(url: str, timeout_s: float) -> Iterator[None]:
                 f"The certificate of {url} cannot be trusted ({error}); set SSL_CERT_FILE to your lab's own."
             ) from error
         raise Unreachable(
-            f"Nothing answers at {url} ({error}). Start Berth there with `make up`, or choose another "
-            "server with BERTH_URL or `berth login URL`."
+            f"Nothing answers at {url} ({error}). Start Berth there with `make up` or `berth up`, or choose "
+            "another server with BERTH_URL or `berth login URL`."
         ) from error
     except httpx.TransportError as error:
         raise Unreachable(f"The connection to {url} broke ({error}); try again.", code="broken") from error

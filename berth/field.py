@@ -1,6 +1,7 @@
 """One field of a job: its kind, its words, and how its values are written for people and shells."""
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,6 +13,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 Kind = Literal[
     "text",
     "count",  # a whole number
+    "devices",  # a whole number, or a range of them
     "number",
     "duration",  # seconds
     "arguments",  # words of a command line
@@ -26,7 +28,9 @@ Kind = Literal[
     "code",
     "commit",
 ]
+AS_MANY = 100_000  # as a number of devices: as many as there are and help
 UNITS_S: Mapping[str, int] = {"hours": 3600, "minutes": 60, "seconds": 1}
+_WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _HOW_TO_TYPE: Mapping[Kind, str] = {
     "assignments": "One NAME=value a line.",
     "duration": "90s or 1h30m works too.",
@@ -82,6 +86,8 @@ class JobField(NamedTuple):
             return f"{written_time(value)} {self.unit}"
         if self.kind == "switch":
             return "yes" if value else "no"
+        if value == AS_MANY and self.kind == "count":
+            return "as many as help"
         if isinstance(value, float):
             return f"{written_number(value)}{f' {self.unit}' if self.unit else ''}"
         if isinstance(value, Mapping) and self.kind == "commit":
@@ -100,6 +106,11 @@ def _text_of_entry(entry: Json) -> str:
     if isinstance(entry, Mapping):
         return f"{entry['job']} (however it ends)"
     return str(entry)
+
+
+def read_devices(text: str) -> int | str:
+    """A number of devices; a range such as "auto" or "2..8" stays a text, which the server reads."""
+    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 def written_number(value: float) -> str:

@@ -24,10 +24,10 @@ FIELDS: tuple[JobField, ...] = (
     JobField(
         "kind",
         "Kind",
-        "Training script, or a model that Berth trains",
+        "Training script, model that Berth trains, or session",
         "script",
         "choice",
-        choices=("script", "model"),
+        choices=("script", "model", "session"),
         option="--model",
         option_help="File that only defines a model; Berth trains it",
         commands="run plan",
@@ -61,6 +61,20 @@ FIELDS: tuple[JobField, ...] = (
         empty="a script or a module runs",
         option="--command",
         metavar="WORDS",
+        setting=True,
+    ),
+    JobField(
+        "program",
+        "Program of the session",
+        "Program that a session runs instead of a script",
+        "jupyter",
+        "choice",
+        empty="a script, a module or a command runs",
+        choices=("jupyter",),
+        option="--program",
+        metavar="jupyter",
+        commands="run plan",
+        form="",
         setting=True,
     ),
     JobField(
@@ -115,9 +129,9 @@ FIELDS: tuple[JobField, ...] = (
     JobField(
         "gpus",
         "Devices",
-        "Number of devices; 0 for a CPU slot",
+        "Number of devices, auto, 2..8 or <=4; 0: CPU slot",
         2,
-        "count",
+        "devices",
         empty="1",
         option="-g --gpus",
         commands="run plan again resume",
@@ -133,6 +147,24 @@ FIELDS: tuple[JobField, ...] = (
         empty="all of them",
         option="--min-gpus",
         setting=True,
+    ),
+    JobField(
+        "max_gpus",
+        "Most devices",
+        "Most devices; the scheduler chooses the number",
+        8,
+        "count",
+        empty="the number of devices is fixed",
+        option="--max-gpus",
+        setting=True,
+    ),
+    JobField(
+        "elastic",
+        "Grow and shrink",
+        "Change the chosen number of devices while it runs",
+        True,
+        "switch",
+        option="--elastic/--no-elastic",
     ),
     JobField(
         "gpu_memory_gib",
@@ -224,6 +256,28 @@ FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "tags", "Tags", "Tags to find the job by", ["paper-x"], "names", option="--tag", changeable=True
+    ),
+    JobField(
+        "project",
+        "Project",
+        "Project whose members see the job",
+        "paper-x",
+        empty="none",
+        option="--project",
+        form="own",
+        changeable=True,
+    ),
+    JobField(
+        "visibility",
+        "Visible to",
+        "Who sees it: private, project or lab",
+        "lab",
+        "choice",
+        choices=("private", "project", "lab"),
+        empty="as the pool or the server says",
+        option="--visible",
+        metavar="private|project|lab",
+        changeable=True,
     ),
     JobField(
         "depends_on",
@@ -387,31 +441,34 @@ PACKAGE_FILES = (
     "pyproject.toml",
 )
 DIFF_FILE = "berth-changes.diff"  # in the upload of a folder: what it differs in from its commit
-STARTS = ("entrypoint", "module", "command")  # a job has one of them
+STARTS = ("entrypoint", "module", "command", "program")  # a job has one of them
 
 
 def started_words(spec: Mapping[str, Json]) -> list[str]:
-    """What a job runs, as on a command line: its script, ``-m`` and its module, or its command; then its arguments."""
+    """What a job runs, as on a command line: its script, module, command or program; then its arguments."""
     command, module, args = spec.get("command"), spec.get("module"), spec.get("args")
     if isinstance(command, Sequence) and command:
         words = [str(word) for word in command]
     elif module:
         words = ["-m", str(module)]
     else:
-        words = [str(spec.get("entrypoint") or "")]
+        words = [str(spec.get("program") or spec.get("entrypoint") or "")]
     return [*words, *map(str, args if isinstance(args, Sequence) else [])]
 
 
 def command_line(spec: Mapping[str, Json], defaults: Mapping[str, Json], code: str) -> str:
-    """``berth run`` for a job; fields that have their default are left out.
+    """``berth run`` for a job, or ``berth session start``; fields that have their default are left out.
 
     Args:
         code: the script, archive or folder.
     """
+    is_session = spec.get("kind") == "session"
+    start = ["berth", "session", "start"] if is_session else ["berth", "run"]
     options = [
         word
         for field in FIELDS
         if field.option
+        and not (is_session and field.name == "kind")
         and spec.get(field.name) not in (None, [], {}, defaults.get(field.name))
         and (field.name, spec[field.name]) != ("entrypoint", code)
         for word in option_words(field, spec[field.name])
@@ -421,7 +478,7 @@ def command_line(spec: Mapping[str, Json], defaults: Mapping[str, Json], code: s
         named = {"--git": source["git"], "--ref": source.get("ref"), "--git-key": source.get("key")}
         words = [word for name, value in named.items() if value for word in (name, str(value))]
         return shlex.join(["berth", "run", *words, *options, *_behind(spec)])
-    return shlex.join(["berth", "run", *options, code, *_behind(spec)])
+    return shlex.join([*start, *options, code, *_behind(spec)])
 
 
 def _behind(spec: Mapping[str, Json]) -> list[str]:

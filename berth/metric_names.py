@@ -6,6 +6,7 @@ One rule for lists, charts, comparisons, reports and the watch for divergence.
 import re
 from collections.abc import Iterable
 
+FEW_CHARTS = 6  # are not divided into sections; static/js/metrics.js has the same number
 _PARTS = re.compile(r"[^A-Za-z0-9]+")
 _NO_LOSS = frozenset(
     {"scale", "scaler", "weight", "weights", "coef", "coeff", "lambda", "threshold", "smoothing"}
@@ -22,6 +23,38 @@ def is_loss(name: str) -> bool:
     """Whether a metric is a loss: ``Loss``, ``train/loss``, ``Loss_D``, ``box_loss``, ``CrossEntropyLoss``."""
     parts = _parts(name)
     return any(part.endswith(("loss", "losses")) for part in parts) and _NO_LOSS.isdisjoint(parts)
+
+
+_LOW = frozenset(
+    {"error", "err", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "fid", "bpb", "nll"}
+)
+_HIGH = frozenset(
+    {
+        *(
+            "acc",
+            "accuracy",
+            "top1",
+            "top5",
+            "f1",
+            "auc",
+            "auroc",
+            "precision",
+            "recall",
+            "map",
+            "iou",
+            "miou",
+        ),
+        *("bleu", "rouge", "score", "reward", "return", "r2", "psnr", "ssim", "mfu"),
+    }
+)
+
+
+def lower_is_better(name: str) -> bool | None:
+    """Which way a metric improves, by its name; None if the name does not tell."""
+    parts = set(_parts(name))
+    if is_loss(name) or parts & _LOW:
+        return True
+    return False if parts & _HIGH or name.lower().endswith(("_per_s", "/s")) else None
 
 
 def in_loss_order(names: Iterable[str]) -> list[str]:
@@ -59,6 +92,19 @@ def chart_groups(names: Iterable[str]) -> list[list[str]]:
                 twins[twin] = name
     alone = sorted(known - set(twins.values()), key=_rank)
     return [[name, twins[name]] if name in twins else [name] for name in alone]
+
+
+def chart_sections(names: Iterable[str]) -> dict[str, list[str]]:
+    """Divide many charts into sections by what stands before the first "/" of their names, in the order of the charts.
+
+    Few charts, and charts that all begin alike, are one section without a title.
+    """
+    names = list(names)
+    sections: dict[str, list[str]] = {}
+    for name in names:
+        before, slash, _ = name.partition("/")
+        sections.setdefault(before if slash else "", []).append(name)
+    return sections if len(sections) > 1 and len(names) > FEW_CHARTS else {"": names}
 
 
 def in_order(names: Iterable[str]) -> list[str]:

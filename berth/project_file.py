@@ -59,7 +59,7 @@ def merge(project: Fields, given: Fields, *, names_script: bool) -> Fields:
     """
     has_start = names_script or any(given.get(name) for name in STARTS)
     kept = {name: value for name, value in project.items() if not (has_start and name in STARTS)}
-    merged: dict[str, Any] = {**kept, **given}
+    merged: Fields = {**kept, **given}
     if isinstance(kept.get("env"), Mapping) and "env" in given:
         merged["env"] = {**kept["env"], **given["env"]}
     return merged

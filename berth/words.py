@@ -5,11 +5,26 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 
 GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
 NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by their names in the API
+
+
+_CLONE = Path(__file__).resolve().parents[1]
+_BY_MAKE = ("up", "down", "demo", "torch", "install-service")
+SERVER_COMMANDS = ("up", "demo", "down", "upgrade", "doctor", "backup", "restore", "snapshot")  # of `berth`
+
+
+def server_command(words: str) -> str:
+    """How an operator types a command of the server here: ``make up`` in a clone, ``berth up`` where it is installed."""
+    if (_CLONE / "manage.py").is_file():
+        return f"make {words}" if words in _BY_MAKE else f"manage.py {words}"
+    if words == "torch":
+        return "uv pip install --torch-backend auto --reinstall-package torch torch"
+    return f"berth {words}" if words.split()[0] in SERVER_COMMANDS else f"berth manage {words}"
 
 
 def size(count: float) -> str:
@@ -97,11 +112,35 @@ def _rounded(seconds: float, direction: Callable[[float], int]) -> int:
     return direction(seconds / unit) * unit
 
 
-def room(states: Sequence[str], noun: str) -> str:
-    """Sum up the availability of devices: 2 of 8 GPUs free, 3 kept."""
-    aside = {"kept": "kept", "closed": "in pools closed to you"}
-    parts = [f"{count} {said}" for state, said in aside.items() if (count := states.count(state))]
-    return ", ".join([f"{states.count('free')} of {len(states)} {noun} free", *parts])
+def capacity(
+    total: int,
+    noun: str,
+    *,
+    kept: int = 0,
+    open_to: tuple[int, float] = (0, 0.0),
+    beyond: tuple[int, str] = (0, ""),
+    closed: int = 0,
+    claimable_bytes: int = 0,
+) -> str:
+    """Sum up what somebody could start now, after the number of free devices: (2) of 8 GPUs free, 3 kept.
+
+    Args:
+        open_to: kept devices that short jobs may take, and the time limit below which a job is short.
+        beyond: devices that are free but above their limit, and that limit.
+        claimable_bytes: the most that a job could claim on a shared device.
+    """
+    parts = [f"of {total} {noun} free"]
+    if kept:
+        short, under_s = open_to
+        some = "" if short == kept else f"{short} of them "
+        parts.append(f"{kept} kept" + (f" ({some}free for jobs under {duration(under_s)})" if short else ""))
+    if beyond[0]:
+        parts.append(f"{beyond[0]} more than your limit of {beyond[1]} allows")
+    if closed:
+        parts.append(f"{closed} in pools closed to you")
+    if claimable_bytes >= GIB:
+        parts.append(f"{size(claimable_bytes)} can be claimed on a shared one")
+    return ", ".join(parts)
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -8,7 +8,7 @@ from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 
 from orchestrator.exceptions import Impossible, OrchestratorError
 from orchestrator.jobs import datasets
@@ -32,7 +32,7 @@ from orchestrator.models import (
     Quota,
     Token,
 )
-from orchestrator.people import audit, quotas, tokens
+from orchestrator.people import audit, passwords, quotas, tokens
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin, TabularInline
@@ -354,7 +354,18 @@ class AuditAdmin(_ReadOnly, ModelAdmin[AuditEntry]):
 
 
 class AuditedUserAdmin(_Audited, UserAdmin):  # type: ignore[type-arg]  # takes arguments from the type checker only
-    """Django's user admin, with an audit of every change."""
+    """Django's user admin, with an audit; a password that an admin set opens one sign-in, where another is chosen."""
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if not change:
+            passwords.expect_change(obj)
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
+        answer: HttpResponse = super().user_change_password(request, id, form_url)
+        if answer.status_code == 302 and id != str(request.user.pk):
+            passwords.expect_change(User.objects.get(pk=id))
+        return answer
 
 
 admin.site.unregister(User)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from berth.arguments import values_by_name
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
 from orchestrator.spec.job_spec import GIB, JobSpec
@@ -29,6 +30,9 @@ _ANY_MACHINE: dict[str, Any] = {"deadline": None, "suppress_health_check": [Heal
 hypothesis_settings.register_profile("ci", derandomize=True, **_ANY_MACHINE)
 hypothesis_settings.register_profile("here", **_ANY_MACHINE)
 hypothesis_settings.load_profile("ci" if os.environ.get("BERTH_CI") else "here")
+
+# One thread for each process that computes: threads that find no core wait for each other in a loop.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 NOBODY = 65534  # the user of that name
 SCRIPT = b"print('step 1 loss 0.5')\n"
@@ -164,6 +168,7 @@ def make_job(make_pool, ada) -> Callable[..., Job]:
                 "pool": fields.pop("pool", None) or make_pool(),
                 "name": spec.name or "digits",
                 "spec_fields": spec.model_dump(mode="json", exclude={"source"}),
+                "arguments": values_by_name(spec.args),
                 "bundle": "0" * 64,
                 "priority": spec.priority,
                 "gpus": spec.gpus,

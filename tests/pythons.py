@@ -13,9 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import make
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST = (3, 11)
@@ -41,7 +44,7 @@ import ensurepip, os, sys, venv
 print(*sys.version_info[:3])
 print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 """
-INSTALL = "import make; make.install('base'); make.install('test'); print(make.PYTHON)"
+INSTALL = "import sys; from tests import pythons; pythons.install(*sys.argv[1:])"
 Version = tuple[int, ...]
 
 
@@ -100,13 +103,40 @@ def tree_for(user: pwd.struct_passwd | None) -> Iterator[Path]:
         yield tree
 
 
-def run_on(python: Path, user: pwd.struct_passwd | None, arguments: Sequence[str]) -> int:
+def find_lender(version: Version) -> Path | None:
+    """An environment of this tree for a patch release of the same version, if there is one."""
+    return next((path for path in sorted(ROOT.glob(".venv*")) if packages_of(path, version).is_dir()), None)
+
+
+def packages_of(environment: Path, version: Version) -> Path:
+    return environment / "lib" / f"python{version[0]}.{version[1]}" / "site-packages"
+
+
+def install(lender: str = "") -> None:
+    """Bring the environment of this Python and this tree in step with the lock files, and print its program.
+
+    Args:
+        lender: an environment to begin with a copy of, so that pip changes only what the lock files choose by
+            the patch release. To install everything takes minutes of a core.
+    """
+    if lender and not make.VENV.exists():
+        make.say(f"copying the packages of {Path(lender).name} ...")
+        version = sys.version_info[:2]
+        venv.EnvBuilder(with_pip=False).create(make.VENV)
+        copy = ("cp", "-a", f"{packages_of(Path(lender), version)}/.", packages_of(make.VENV, version))
+        subprocess.run(copy, check=True)
+    for group in ("base", "test"):
+        make.install(group)
+    sys.stdout.write(f"{make.PYTHON}\n")
+
+
+def run_on(version: Version, python: Path, user: pwd.struct_passwd | None, arguments: Sequence[str]) -> int:
     """Install what the tests need for one Python, and run them; the exit status."""
     with tree_for(user) as tree:
         # As whoever calls, whose downloads pip has kept.
         quick = {"PIP_NO_COMPILE": "1"} if user else {}
         installed = subprocess.run(
-            [python, "-c", INSTALL],
+            [python, "-c", INSTALL, str(find_lender(version) or "")],
             cwd=tree,
             env={**os.environ, **quick},
             stdout=subprocess.PIPE,
@@ -172,7 +202,7 @@ def main() -> None:
         who = f" as {user.pw_name}" if user else ""
         sys.stdout.write(f"berth: Python {'.'.join(map(str, version))} ({found[version]}){who}\n")
         sys.stdout.flush()
-        status = run_on(found[version], user, chosen.arguments or (PARTS if chosen.parts else ()))
+        status = run_on(version, found[version], user, chosen.arguments or (PARTS if chosen.parts else ()))
         if status:
             sys.exit(status)
 

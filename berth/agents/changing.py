@@ -8,6 +8,7 @@ from typing import Any
 from berth import words
 from berth.agents.looking import ENDED, Answer, Given, Rest, ToolError, look, path_of, short
 from berth.job_fields import FIELDS
+from berth.project_file import Fields
 
 NOT_COPIED = frozenset({"source", "git", "array"})
 
@@ -38,9 +39,9 @@ def submit(rest: Rest, given: Given) -> Answer:
     return {**short(made), "jobs": members, "warnings": made["warnings"]}
 
 
-def _spec(rest: Rest, given: Given) -> dict[str, Any]:
+def _spec(rest: Rest, given: Given) -> Fields:
     """The fields of the job: the fields of the job that it is like, and what was given."""
-    fields: dict[str, Any] = {}
+    fields: Fields = {}
     if "like" in given:
         earlier = look(rest, given["like"])
         fields = {field.name: earlier[field.name] for field in FIELDS if _is_copied(field.name, earlier)}
@@ -53,6 +54,8 @@ def _spec(rest: Rest, given: Given) -> dict[str, Any]:
 
 
 def _is_copied(name: str, job: Mapping[str, Any]) -> bool:
+    if name == "visibility" and not job.get("project"):
+        return False  # the default of its pool, as the server answers it
     return name not in NOT_COPIED and job.get(name) not in (None, [], {})
 
 

@@ -1,12 +1,12 @@
 """The tools, as agents see them: name, what it does, what it takes, what it answers. All schemas stay under 2,000 tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from berth.agents import changing, looking
 from berth.agents.looking import Answer, Given, Rest, ToolError
 
-Schema = Mapping[str, Any]
+Schema: TypeAlias = Mapping[str, Any]
 TEXT, WHOLE, YES, THING = ({"type": name} for name in ("string", "integer", "boolean", "object"))
 LIST = {"type": "array"}
 TEXTS = {"type": "array", "items": TEXT}
@@ -39,12 +39,12 @@ class Tool(NamedTuple):
     repeats: bool = False  # until the answer's ``done``
 
     @property
-    def input_schema(self) -> dict[str, Any]:
+    def input_schema(self) -> Schema:
         needs = {"required": list(self.needs)} if self.needs else {}
         return {"type": "object", "properties": dict(self.takes), **needs}
 
     @property
-    def output_schema(self) -> dict[str, Any]:
+    def output_schema(self) -> Schema:
         return {"type": "object", "properties": dict(self.answers)}
 
     @property

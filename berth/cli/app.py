@@ -15,6 +15,10 @@ from berth.cli import (
     device_commands,
     fetch_commands,
     look_commands,
+    model_commands,
+    server_commands,
+    session_commands,
+    share_commands,
     steer_commands,
     submit_commands,
     sweep_commands,
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from berth.client import BerthError
 
 CANNOT = 2  # exit status of a command that failed
-SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan", "sweep"})
+SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan", "sweep", "session"})
 # The parser's class of unknown options and of words too many; typer exports only the class below it.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -67,12 +71,17 @@ app = typer.Typer(
 for subject in (
     submit_commands,
     sweep_commands,
+    session_commands,
     look_commands,
+    server_commands,
     steer_commands,
     fetch_commands,
+    model_commands,
     device_commands,
     account_commands,
+    share_commands,
     agent_commands,
+    server_commands,
 ):
     app.add_typer(subject.commands)
 

@@ -1,5 +1,6 @@
 """Commands for files: what jobs wrote, and what they read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,8 @@ import typer
 from berth.arguments import WrongUse
 from berth.cli.options import JobId, Json
 from berth.cli.printing import remark, show_json
+
+MODEL = "model:"  # before the name of a model, where a job could stand
 
 commands = typer.Typer()
 data_app = typer.Typer(help="Datasets: list, add, push, remove.", invoke_without_command=True)
@@ -26,20 +29,20 @@ def pull(
     force: Annotated[bool, typer.Option("--force", help="Replacement of local files that differ")] = False,
     as_json: Json = False,
 ) -> None:
-    """Download what a job wrote to its output folder and beside its script, or a checkpoint."""
+    """Download what a job wrote to its output folder and beside its script, a checkpoint, or a model (model:NAME)."""
     from berth.cli import pulling
     from berth.cli.choosing import connect, newest_running
 
+    if job is not None and job.startswith(MODEL):
+        found = pulling.pull_model(connect(), job.removeprefix(MODEL), files or [], to, overwrite=force)
+        _show_paths(found, as_json=as_json)
+        return
     chosen = newest_running(connect(), job)
     if checkpoint is not None:
         fetched = pulling.pull_checkpoint(chosen, checkpoint, files or [], to)
     else:
         fetched = pulling.pull_files(chosen, files or [], to, overwrite=force)
-    if as_json:
-        show_json([str(path) for path in fetched])
-    else:
-        for path in fetched:
-            typer.echo(path)
+    _show_paths(fetched, as_json=as_json)
 
 
 @commands.command(rich_help_panel="Fetch")
@@ -60,6 +63,39 @@ def checkpoints(job: JobId = None, as_json: Json = False) -> None:
     else:
         remark("No checkpoints are kept.")
     say_unkept(chosen)
+
+
+@commands.command(rich_help_panel="Fetch")
+def media(
+    job: JobId = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="image, histogram, table or text")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name that the script gave")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder that gets them as files")] = None,
+    as_json: Json = False,
+) -> None:
+    """List or fetch the pictures, histograms, tables and texts of a job."""
+    from berth.cli.choosing import connect, newest_running
+    from berth.cli.pulling import media_table, pull_media
+    from berth.cli.tables import terminal
+
+    chosen = newest_running(connect(), job)
+    found = chosen.media(kind=kind, name=name)
+    if to is not None:
+        _show_paths(pull_media(chosen, found, to), as_json=as_json)
+    elif as_json:
+        show_json([each.json for each in found])
+    elif found:
+        terminal().print(media_table(found))
+    else:
+        remark("Nothing yet. A script reports them: training.report(step=10, image=array)")
+
+
+def _show_paths(paths: Sequence[Path], *, as_json: bool) -> None:
+    if as_json:
+        show_json([str(path) for path in paths])
+        return
+    for path in paths:
+        typer.echo(path)
 
 
 @data_app.callback()

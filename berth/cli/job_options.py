@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from berth.arguments import WrongUse, duration_s, pair, start_time
-from berth.field import JobField
+from berth.field import JobField, read_devices
 from berth.job_fields import FIELDS
+from berth.project_file import Fields
 
 if TYPE_CHECKING:
     from berth.client import Berth, Spec
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 AFTER_ANY = "after_any"
 CLONES = frozenset({"again", "resume"})
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
-_TYPES: dict[str, object] = {"count": int | None, "number": float | None, "switch": bool | None}
+_TYPES: Mapping[str, object] = {"count": int | None, "number": float | None, "switch": bool | None}
 _SEVERAL = frozenset({"names", "lines", "assignments", "jobs"})
 _PATTERNS = "checkpoint_glob"  # one text of several patterns; its option may be repeated
 _MODULE, _MEMORY = "module", "gpu_memory_gib"  # of -m: a name is a module, a number is memory
@@ -41,7 +42,7 @@ def read_options(berth: "Berth", given: Mapping[str, Any]) -> "Spec":
         WrongUse: a duration, time or NAME=VALUE that cannot be read.
         NotFound: no such job to start after.
     """
-    spec: dict[str, object] = {}
+    spec: Fields = {}
     given = _with_memory(given)
     for field in FIELDS:
         value = given.get(field.name)
@@ -83,6 +84,8 @@ def _read(field: JobField, value: Any) -> Any:
     match field.kind:
         case "duration":
             return duration_s(value)
+        case "devices":
+            return read_devices(value)
         case "time":
             return start_time(value)
         case "assignments":

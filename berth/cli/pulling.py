@@ -1,5 +1,6 @@
 """berth pull: download the files that a job wrote."""
 
+import json
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -10,7 +11,7 @@ from rich.text import Text
 from berth import words
 from berth.cli.printing import remark, safe
 from berth.cli.tables import grid, job_line
-from berth.client import BerthError, Checkpoint, Job, NotFound, OutputFile
+from berth.client import Berth, BerthError, Checkpoint, Job, Medium, NotFound, OutputFile
 
 MOST_NAMED = 10  # of a checkpoint's files in a sentence
 
@@ -80,6 +81,34 @@ def _pull_checkpoint_files(job: Job, chosen: Checkpoint, patterns: list[str], fo
     return fetched
 
 
+def pull_model(
+    berth: Berth, reference: str, patterns: list[str], folder: Path | None, *, overwrite: bool
+) -> list[Path]:
+    """Download the files of a model, or those that match a pattern.
+
+    Raises:
+        BerthError: there is no such model or file, or a local file differs in size.
+    """
+    model = berth.model(reference)
+    files = [each for each in model.files if not patterns or _is_meant(each["path"], patterns)]
+    if not files:
+        known = ", ".join(safe(each["path"]) for each in model.files[:MOST_NAMED])
+        raise NotFound(f"{model.reference} has no file {' or '.join(patterns)}; it has {known}.")
+    folder = folder or Path(f"{model.name}-{model.version}")
+    targets = [(each, _target(folder, each["path"])) for each in files]
+    differing = [to for each, to in targets if to.exists() and to.stat().st_size != each["size_bytes"]]
+    if differing and not overwrite:
+        raise BerthError(
+            f"{differing[0]} is here already and differs; use --force to replace it, or --to another folder."
+        )
+    wanted = [(each, to) for each, to in targets if overwrite or not to.exists()]
+    for each, to in wanted:
+        remark(f"{safe(each['path'])}  {words.size(each['size_bytes'])}")
+        berth.fetch_model(model.reference, each["path"], to)
+    remark(f"{words.plural(len(wanted), 'file')} fetched into {folder}/")
+    return [to for _, to in wanted]
+
+
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -105,6 +134,40 @@ def say_unkept(job: Job) -> None:
             f"{safe(each['path'])} was written {words.plural(each['times'], 'time')} outside the checkpoint folder "
             f"and is not kept; add --checkpoint-glob '{safe(each['glob'])}'"
         )
+
+
+def media_table(found: Sequence[Medium]) -> Table:
+    table = grid("step", "kind", "name", "attempt", "number")
+    for each in found:
+        table.add_row(f"{each.step:,}", each.kind, Text(safe(each.name)), str(each.attempt), str(each.number))
+    return table
+
+
+def pull_media(job: Job, found: Sequence[Medium], folder: Path) -> list[Path]:
+    """Write pictures as PNG files and the rest as JSON, each named by its name, attempt, step and number.
+
+    Raises:
+        BerthError: nothing was reported, or a file cannot be written.
+    """
+    if not found:
+        raise NotFound(
+            f"{job_line(job)} has reported no picture, histogram, table or text of this kind and name."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_pull_medium(job, each, folder) for each in found]
+    except OSError as error:
+        raise BerthError(f"{error.filename or folder} cannot be written ({error.strerror}).") from error
+
+
+def _pull_medium(job: Job, each: Medium, folder: Path) -> Path:
+    name = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in each.name)[:60]
+    to = folder / f"{name}-attempt{each.attempt}-step{each.step}-{each.number}"
+    if each.kind == "image":
+        return job.fetch_image(each, to.with_name(f"{to.name}.png"))
+    to = to.with_name(f"{to.name}.json")
+    to.write_text(json.dumps(job.medium_value(each), indent=2))
+    return to
 
 
 def _find(job: Job, kept: list[Checkpoint], wanted: str) -> Checkpoint:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from berth.cli.options import JobIds, Json, complete_job
+from berth.cli.options import JobId, JobIds, Json, complete_job
 
 commands = typer.Typer()
 
@@ -35,6 +35,14 @@ def release(jobs: JobIds = None, as_json: Json = False) -> None:
     from berth.cli.steering import release_jobs
 
     release_jobs(jobs, as_json=as_json)
+
+
+@commands.command(rich_help_panel="Look")
+def profile(job: JobId = None, as_json: Json = False) -> None:
+    """Profile the next steps of a running PyTorch job: where their time goes."""
+    from berth.cli.profiling import profile_job
+
+    raise typer.Exit(profile_job(job, as_json=as_json))
 
 
 @commands.command(rich_help_panel="Steer")

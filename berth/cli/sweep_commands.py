@@ -28,11 +28,19 @@ def sweep(
         list[str] | None, typer.Option("--set", help="Setting, such as lr=log:1e-5..1e-1 or wd=0,0.01")
     ] = None,
     space: Annotated[Path | None, typer.Option("--space", help="File with the space, JSON or YAML")] = None,
-    metric: Annotated[str, typer.Option("--metric", help="Metric as the script reports it")],
-    direction: Annotated[Direction, typer.Option("--direction", help="Which values are better")],
+    metric: Annotated[list[str], typer.Option("--metric", help="Metric as reported; several for a front")],
+    direction: Annotated[
+        list[Direction], typer.Option("--direction", help="Which values are better, for each metric")
+    ],
     budget: Annotated[list[str], typer.Option("--budget", help="Device time (8h), or '20 trials'")],
+    stop_when: Annotated[
+        str | None, typer.Option("--stop-when", help="Least gain to continue, such as '0.001 in 10h'")
+    ] = None,
+    warm_start: Annotated[
+        str | None, typer.Option("--warm-start", help="Earlier sweep to learn from, or auto")
+    ] = None,
     sampler: Annotated[
-        str | None, typer.Option("--sampler", help="auto, tpe, random, grid, gp or cmaes")
+        str | None, typer.Option("--sampler", help="auto, tpe, random, grid, gp, cmaes or nsga2")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the suggestions")] = None,
     width: Annotated[str | None, typer.Option("--width", help="Trials at once, such as 4 or 2-8")] = None,
@@ -54,8 +62,10 @@ def sweep(
 
     berth = connect()
     asked = sweeping.read_sweep(settings or [], space, budget, width)
-    asked |= {"metric": metric, "direction": str(direction)}
-    asked |= {name: value for name, value in (("sampler", sampler), ("seed", seed)) if value is not None}
+    asked |= sweeping.read_metrics(metric, [str(one) for one in direction])
+    asked |= sweeping.read_stop_when(stop_when)
+    optional = {"sampler": sampler, "seed": seed, "warm_start": warm_start}
+    asked |= {name: value for name, value in optional.items() if value is not None}
     asked |= ({"hand_over": "env"} if by_env else {}) | (
         {"early_stopping": False} if no_early_stopping else {}
     )
@@ -70,14 +80,23 @@ def sweep(
 def sweeps(
     count: Annotated[int, typer.Option("--number", "-n", min=1, help="Most sweeps to list")] = 20,
     stop: Annotated[str | None, typer.Option("--stop", help="Sweep to stop, with its trials")] = None,
+    pause: Annotated[str | None, typer.Option("--pause", help="Sweep to pause at its next rungs")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", help="Paused sweep to continue")] = None,
+    extend: Annotated[
+        str | None, typer.Option("--extend", help="Sweep to give another budget or width")
+    ] = None,
+    budget: Annotated[list[str] | None, typer.Option("--budget", help="New budget, with --extend")] = None,
+    width: Annotated[str | None, typer.Option("--width", help="New width, with --extend")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the newest sweeps, or stop one."""
+    """List the newest sweeps; or pause, resume, extend or stop one."""
     from berth.cli import sweeping
     from berth.cli.choosing import connect
 
     berth = connect()
-    found = berth.sweeps(limit=count) if stop is None else [berth.find_sweep(stop).stop()]
+    new = sweeping.read_changes(extend, budget or [], width)
+    found = sweeping.changed(berth, new, pause=pause, resume=resume, stop=stop, extend=extend)
+    found = found or berth.sweeps(limit=count)
     if as_json:
         show_json([each.json for each in found])
     else:

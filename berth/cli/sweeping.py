@@ -3,9 +3,9 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from berth.arguments import WrongUse, duration_s
 from berth.cli import submitting
@@ -13,31 +13,86 @@ from berth.cli.printing import remark, safe, say
 from berth.cli.tables import grid, terminal
 from berth.client import Berth, NotFound, Spec, Sweep, Trial
 
+Fields: TypeAlias = dict[str, Any]  # of a sweep, as REST takes them
+
 _TRIALS = re.compile(r"(\d+)\s*(?:trials?)?", re.ASCII)
 _WIDTH = re.compile(r"(?:(\d+)-)?(\d+)", re.ASCII)
 
 
 def read_sweep(
     settings: Sequence[str], space: Path | None, budget: Sequence[str], width: str | None
-) -> dict[str, Any]:
+) -> Fields:
     """The fields of a sweep from its options; the server checks what they mean.
 
     Raises:
         WrongUse: a budget, width or file that cannot be read.
     """
-    fields: dict[str, Any] = {"budget": {}}
+    fields: Fields = {"budget": {}}
     for text in budget:
         fields["budget"] |= _read_budget(text.strip())
+    fields |= _read_width(width)
     if settings:
         fields["set"] = list(settings)
     if space is not None:
         fields["space"] = _read_file(space)
-    if width is not None:
-        hit = _WIDTH.fullmatch(width.strip())
-        if hit is None:
-            raise WrongUse(f"{width!r} is no width; give the most trials at once, such as 4, or 2-8.")
-        fields |= {"max_width": int(hit[2])} | ({"min_width": int(hit[1])} if hit[1] else {})
     return fields
+
+
+def _read_width(width: str | None) -> dict[str, int]:
+    """Read "4", the most trials at once, or "2-8" with the least."""
+    if width is None:
+        return {}
+    hit = _WIDTH.fullmatch(width.strip())
+    if hit is None:
+        raise WrongUse(f"{width!r} is no width; give the most trials at once, such as 4, or 2-8.")
+    return {"max_width": int(hit[2])} | ({"min_width": int(hit[1])} if hit[1] else {})
+
+
+def read_metrics(names: Sequence[str], directions: Sequence[str]) -> Fields:
+    """The metrics with their directions, in the order in which both were given.
+
+    Raises:
+        WrongUse: a metric without a direction, or the other way round.
+    """
+    if len(names) != len(directions):
+        counts = f"{len(names)} metrics and {len(directions)} directions"
+        raise WrongUse(f"Give a --direction for each --metric, in the same order; these are {counts}.")
+    if len(names) == 1:
+        return {"metric": names[0], "direction": directions[0]}
+    pairs = zip(names, directions, strict=True)
+    return {"metrics": [{"name": name, "direction": direction} for name, direction in pairs]}
+
+
+def read_stop_when(text: str | None) -> Fields:
+    """Read "0.001 in 10h": the least gain that makes more device time worth it.
+
+    Raises:
+        WrongUse: another form.
+    """
+    if text is None:
+        return {}
+    gain, _, time = text.partition(" in ")
+    try:
+        return {"stop_when": {"gain": float(gain), "device_hours": duration_s(time.strip()) / 3600}}
+    except (ValueError, WrongUse):
+        raise WrongUse(f"{text!r} is no rule; give a gain and device time, such as '0.001 in 10h'.") from None
+
+
+def read_changes(sweep: str | None, budget: Sequence[str], width: str | None) -> Fields:
+    """What --extend changes.
+
+    Raises:
+        WrongUse: a budget or a width without --extend, or --extend without both.
+    """
+    changes: Fields = {}
+    for text in budget:
+        changes |= _read_budget(text.strip())
+    changes |= _read_width(width)
+    if sweep is not None and not changes:
+        raise WrongUse("Give --extend a new --budget or --width, such as --budget '40 trials'.")
+    if sweep is None and changes:
+        raise WrongUse("--budget and --width change a sweep; name it with --extend.")
+    return changes
 
 
 def _read_budget(text: str) -> dict[str, float]:
@@ -67,7 +122,7 @@ def _read_file(path: Path) -> Any:
         raise WrongUse(f"{path} is not YAML: {error}.") from None
 
 
-def begin(berth: Berth, code: str | None, spec: Spec, words: Sequence[str], fields: dict[str, Any]) -> Sweep:
+def begin(berth: Berth, code: str | None, spec: Spec, words: Sequence[str], fields: Fields) -> Sweep:
     """Upload the code and begin the sweep; a name of the job is the sweep's."""
     spec = submitting.with_project(code, spec)
     code, spec = submitting.choose_code(code, spec, words)
@@ -87,6 +142,21 @@ def say_begun(sweep: Sweep) -> None:
         f"Began {safe(sweep.name)} {sweep.short_id}: at most {' and '.join(budget)}, {sweep.max_width} at once."
     )
     say(f"See the best settings with: berth best {sweep.short_id}")
+
+
+def changed(berth: Berth, changes: Mapping[str, Any], **named: str | None) -> list[Sweep]:
+    """The sweep that an option names, paused, resumed, extended or stopped; empty where none does.
+
+    Raises:
+        WrongUse: several options.
+    """
+    given = {action: text for action, text in named.items() if text is not None}
+    if len(given) > 1:
+        raise WrongUse("Give one of --pause, --resume, --extend and --stop.")
+    found = [(action, berth.find_sweep(text)) for action, text in given.items()]
+    return [
+        sweep.change(**changes) if action == "extend" else getattr(sweep, action)() for action, sweep in found
+    ]
 
 
 def show_sweeps(sweeps: Sequence[Sweep]) -> None:
@@ -113,6 +183,8 @@ def show_sweeps(sweeps: Sequence[Sweep]) -> None:
 def best_trials(berth: Berth, text: str | None, count: int) -> tuple[Sweep, list[Trial]]:
     """The best trials of the named sweep, else of the newest, by the best value at any rung.
 
+    With several metrics only the trials of the front.
+
     Raises:
         NotFound: there is no sweep.
     """
@@ -123,6 +195,8 @@ def best_trials(berth: Berth, text: str | None, count: int) -> tuple[Sweep, list
         if not newest:
             raise NotFound("You have no sweep; begin one with berth sweep.")
         sweep = newest[0]
+    if sweep.json.get("front"):  # older servers know none
+        return sweep, sweep.front[:count]
     trials = [trial for trial in sweep.trials() if _best_value(sweep, trial) < math.inf]
     return sweep, sorted(trials, key=lambda trial: _best_value(sweep, trial))[:count]
 
@@ -144,15 +218,19 @@ def show_best(sweep: Sweep, trials: Sequence[Trial]) -> None:
         )
         return
     names = list(sweep.space)
-    table = grid("trial", "state", safe(sweep.metric), "at step", *map(safe, names), "job")
+    others = [metric["name"] for metric in sweep.json.get("metrics", [])[1:]]  # older servers know one
+    columns = ("trial", "state", safe(sweep.metric), *map(safe, others), "at step", *map(safe, names), "job")
+    table = grid(*columns)
     sign = -1.0 if sweep.direction == "maximize" else 1.0
     for trial in trials:
         value = sign * _best_value(sweep, trial)
         cells = [safe(_number(trial.settings.get(name))) for name in names]
-        table.add_row(
-            str(trial.number), trial.state, _number(value), str(trial.rung), *cells, str(trial.job)[-8:]
-        )
+        values = [_number(value), *(_number(trial.values.get(name)) for name in others)]
+        table.add_row(str(trial.number), trial.state, *values, str(trial.rung), *cells, str(trial.job)[-8:])
     terminal().print(table)
+    if others:
+        say(f"No other trial beats one of these in all of {safe(', '.join([sweep.metric, *others]))}.")
+        return
     say(f"Run the winner again with: berth again {str(trials[0].job)[-8:]}")
 
 

@@ -214,10 +214,13 @@ def holders_text(device: Device) -> Text:
     return text
 
 
-def box_line(devices: Sequence[Device], jobs: Sequence[Job]) -> str:
-    """One line: free devices, running jobs, waiting jobs, next start."""
-    noun = "device" if len(devices) == 1 else "devices"
-    room = words.room([device.availability.state for device in devices], noun)
+def box_line(devices: Sequence[Device], jobs: Sequence[Job], room: str = "") -> str:
+    """One line: free devices, running jobs, waiting jobs, next start.
+
+    Args:
+        room: what the server says of the free devices; empty: an older server, whose devices are counted here.
+    """
+    room = room or _count_room(devices)
     running = sum(job.state in {"starting", "running", "stopping", "unknown"} for job in jobs)
     waiting = [job for job in jobs if job.waits]
     line = f"{room}   {running} running   {len(waiting)} waiting"
@@ -232,15 +235,22 @@ def box_line(devices: Sequence[Device], jobs: Sequence[Job]) -> str:
     return line
 
 
+def _count_room(devices: Sequence[Device]) -> str:
+    states = [device.availability.state for device in devices]
+    noun = "device" if len(devices) == 1 else "devices"
+    kept, closed = states.count("kept"), states.count("closed")
+    return f"{states.count('free')} {words.capacity(len(devices), noun, kept=kept, closed=closed)}"
+
+
 def is_free(device: Device) -> bool:
     return device.availability.state == "free"
 
 
 def overview(
-    devices: Sequence[Device], jobs: Sequence[Job], width: int, why_none: str = ""
+    devices: Sequence[Device], jobs: Sequence[Job], width: int, why_none: str = "", room: str = ""
 ) -> list[RenderableType]:
     """The devices, or why the list is empty, then waiting jobs in the order of their starts, then running ones."""
-    parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
+    parts: list[RenderableType] = [Text(box_line(devices, jobs, room), "bold")]
     if devices:
         parts += [Text(), wall(devices, width)]
     elif why_none:

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -24,8 +24,9 @@ from berth.cli.tables import (
     state_text,
     terminal,
 )
-from berth.client import Berth, Job, Series, Unreachable
+from berth.client import Berth, Job, NotFound, Series, Unreachable
 from berth.metric_names import in_order
+from berth.words import server_command
 
 EVERY_S = 1.0
 PATIENCE_S = 60.0
@@ -86,13 +87,30 @@ def watch(job: Job, *, metric: str | None, rank: int, as_json: bool) -> int:
     return exit_status(job)
 
 
+class Look(NamedTuple):
+    """What the overview shows."""
+
+    devices: list[Any]
+    jobs: list[Any]
+    why_none: str  # the list of devices is empty
+    room: str  # what the person could start now
+
+
+def _room(berth: Berth) -> str:
+    try:
+        return str(berth.get("/capacity")["sentence"])
+    except NotFound:  # an older server
+        return ""
+
+
 def top(berth: Berth, *, once: bool, as_json: bool) -> None:
     """Show devices and queue, refreshed every second until Ctrl-C."""
 
-    def look() -> tuple[list[Any], list[Any], str]:
+    def look() -> Look:
         devices = berth.devices()
         why_none = "" if devices else _agents_word(berth)
-        return devices, list(berth.jobs(state=UNFINISHED, limit=100)), why_none
+        jobs = list(berth.jobs(state=UNFINISHED, limit=100))
+        return Look(devices, jobs, why_none, _room(berth) if devices else "")
 
     if as_json or once or not stdout_is_terminal():
         _top_lines(look, once=once or not as_json, as_json=as_json)
@@ -112,28 +130,31 @@ def _agents_word(berth: Berth) -> str:
     try:
         detail = berth.get("/health/ready")["dependencies"]["agent"]["detail"]
     except Unreachable:  # not ready
-        detail = "does not report; it starts with make up"
+        detail = f"does not report; it starts with {server_command('up')}"
     return f"The agent {detail}"
 
 
-def _top_lines(look: Callable[[], tuple[list[Any], list[Any], str]], *, once: bool, as_json: bool) -> None:
+def _top_lines(look: Callable[[], Look], *, once: bool, as_json: bool) -> None:
     while True:
-        devices, jobs, why_none = look()
+        seen = look()
         if as_json:
-            show_json_line({"devices": [each.json for each in devices], "jobs": [each.json for each in jobs]})
+            show_json_line(
+                {"devices": [each.json for each in seen.devices], "jobs": [each.json for each in seen.jobs]}
+            )
         else:
             console = terminal()
-            console.print(Group(*overview(devices, jobs, console.width, why_none)))
+            console.print(Group(*overview(seen.devices, seen.jobs, console.width, seen.why_none, seen.room)))
         if once:
             return
         time.sleep(EVERY_S)
 
 
-def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any], str]], width: int) -> RenderableType:
+def _overview_or_problem(look: Callable[[], Look], width: int) -> RenderableType:
     """While the server restarts, show a sentence instead of a stale picture."""
     try:
-        devices, jobs, why_none = look()
-        return Group(*overview(devices, jobs, width, why_none), Text(), Text("Ctrl-C leaves.", "dim"))
+        seen = look()
+        parts = overview(seen.devices, seen.jobs, width, seen.why_none, seen.room)
+        return Group(*parts, Text(), Text("Ctrl-C leaves.", "dim"))
     except Unreachable as error:
         return Text(f"{error}\nRetrying; Ctrl-C quits.", "yellow")
 

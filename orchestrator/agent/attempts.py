@@ -17,7 +17,7 @@ from orchestrator.agent.watches.memory import blame_others
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact, sentence_only
-from orchestrator.jobs import lifecycle
+from orchestrator.jobs import lifecycle, plan_accuracy
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.trainers import failed_on_checkpoint
 from orchestrator.jobs.lifecycle import Ending
@@ -28,6 +28,7 @@ from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import display_text
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.verdict.rules import FirstFailure
 
 logger = logging.getLogger(__name__)
 
@@ -153,10 +154,12 @@ class AttemptWatch:
         ending = blame_others(self.attempt, replace(ending, log_tail=tail, progressed=progressed))
         if ending.kind == ExitKind.USER_ERROR and not progressed:
             ending = replace(ending, not_resumable=failed_on_checkpoint(self.attempt))
+        if far_off := plan_accuracy.keep_measured(self.attempt, ending.at):
+            lifecycle.remark(self.attempt.job, far_off, actor=f"attempt {self.attempt.number}")
         lifecycle.end(self.attempt, ending)
         self.close()
 
-    def _log_tail(self, first_failure: Mapping[str, Any] | None) -> str:
+    def _log_tail(self, first_failure: FirstFailure | None) -> str:
         rank = first_failure.get("rank") if first_failure else 0
         path = self.folder.log(rank if isinstance(rank, int) else 0)
         try:

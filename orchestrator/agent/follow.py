@@ -43,6 +43,8 @@ from training.events import (
     FALLBACK_EVENT,
     LESS_MEMORY_EVENT,
     PAUSED_EVENT,
+    PROFILE_EVENT,
+    PROFILE_FAILED_EVENT,
     RESUMED_EVENT,
     UNUSED_EVENT,
     WENT_ON_EVENT,
@@ -148,7 +150,9 @@ class Follower:
         more = full and batch.consumed_bytes > 0
         self.metrics_offset += batch.consumed_bytes
         if batch.lines and not self.file_speaks:
-            self.file_speaks = bool(batch.points or batch.events)
+            self.file_speaks = bool(batch.points) or any(
+                each.get(EVENT) not in _NOT_OF_THE_SCRIPT for each in batch.events
+            )
         self.events_come_as_lines = self.events_come_as_lines or EVENT_FILES in batch.trackers
         self.length = batch.length or self.length
         read_stdout, more_stdout, read_events = 0, False, False
@@ -365,6 +369,8 @@ class Follower:
         return more
 
 
+# Written for a script that reports nothing itself.
+_NOT_OF_THE_SCRIPT = frozenset({PROFILE_EVENT, PROFILE_FAILED_EVENT})
 # By kind of event: what happened, and the event's names of its facts.
 _TOLD_BY_RUNS: Mapping[str, tuple[Happened, Mapping[str, str]]] = {
     FALLBACK_EVENT: (
@@ -375,6 +381,17 @@ _TOLD_BY_RUNS: Mapping[str, tuple[Happened, Mapping[str, str]]] = {
     CHECKPOINT_FAILED_EVENT: (Happened.RUN_CHECKPOINT_FAILED, {"step": "step", "why": "reason"}),
     PAUSED_EVENT: (Happened.RUN_PAUSED, {"step": "step", "failures": "failures", "why": "reason"}),
     WENT_ON_EVENT: (Happened.RUN_WENT_ON, {"step": "step", "paused_s": "paused_s"}),
+    PROFILE_EVENT: (
+        Happened.RUN_PROFILED,
+        {
+            name: name
+            for name in (
+                *("steps", "wall_s", "compute_s", "copy_s", "exchange_s", "data_s", "idle_s"),
+                *("device", "trace"),
+            )
+        },
+    ),
+    PROFILE_FAILED_EVENT: (Happened.RUN_NOT_PROFILED, {"why": "reason"}),
     UNUSED_EVENT: (Happened.RUN_UNUSED_PARAMETERS, {"step": "step", "parameters": "parameters"}),
 }
 

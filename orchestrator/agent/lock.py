@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from berth.words import server_command
 from orchestrator.exceptions import Conflict
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.linux.processes import ProcessId, from_record, identify, is_alive, send_signal
@@ -121,7 +122,9 @@ def _refusal(home: Home) -> str:
     text = f"An agent already runs for {home.root} ({current})."
     if current.works or current.process is None:
         return text
-    return f"{text} It does not work: `make up` ends it, as does `kill -9 {current.process.pid}`."
+    return (
+        f"{text} It does not work: `{server_command('up')}` ends it, as does `kill -9 {current.process.pid}`."
+    )
 
 
 def _silence_s(home: Home) -> float | None:

@@ -17,8 +17,10 @@ from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inv
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.agent.stopping import Stopping
 from orchestrator.agent.watches.devices import ReleasedDevices, SlowDevices, act_on_xids
+from orchestrator.agent.watches.energy import EnergyWatch
 from orchestrator.agent.watches.idle import IdleWatch
 from orchestrator.agent.watches.memory import ClaimWatch
+from orchestrator.agent.watches.neighbours import NeighbourWatch
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
@@ -49,6 +51,8 @@ class ReadingsThread(threading.Thread):
         self.lost = LostDevices()
         self.claims = ClaimWatch()
         self.idle = IdleWatch()
+        self.neighbours = NeighbourWatch()
+        self.energy = EnergyWatch()
         self.spans = SpanKeeper()
         self.slow = SlowDevices()
         self.freed = ReleasedDevices()
@@ -98,6 +102,8 @@ class ReadingsThread(threading.Thread):
         self.freed.note(readings, leases)
         self.claims.note(readings, leases)
         self.idle.note(readings, leases, timezone.now(), time.monotonic())
+        self.neighbours.note(readings, leases, timezone.now(), time.monotonic())
+        self.energy.note(readings, leases)
         act_on_xids(readings, leases)
         self.slow.note(readings, leases, time.monotonic())
         self.spans.note(readings, leases, timezone.now(), time.monotonic())
@@ -206,4 +212,5 @@ def _process(process: DeviceProcess) -> live.ProcessEntry:
         command=PurePath(process.command.split(" ", 1)[0]).name,
         job=job_id or None,
         attempt=int(number) if number else None,
+        age_s=None if process.age_s is None else round(process.age_s),
     )

@@ -14,7 +14,7 @@ from orchestrator.agent.sweep_wake_ups import SweepWakeUps
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import caches, kept_files, lifecycle, pushing, retention
+from orchestrator.jobs import caches, drains, kept_files, lifecycle, pushing, retention
 from orchestrator.jobs.checkouts import checking_out, mirrors
 from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.environments import preparing, upkeep
@@ -78,6 +78,7 @@ class Sweeper:
             preparing.sweep,
             fetching.sweep,
             self.wake_sweeps,
+            drains.end_drains,
             self.pass_in_time,
             self.clean,
         ):

@@ -11,22 +11,30 @@ from orchestrator.api.http.samples import show_schema
 from orchestrator.api.http.writing import JsonRenderer
 from orchestrator.api.resources import (
     audit,
+    capacity,
     datasets,
     devices,
     environments,
-    health,
     jobs,
     kept_files,
+    links,
     logs,
+    media,
+    models,
+    new_people,
+    notes,
     notifications,
     outputs,
     people,
     plan,
     pools,
+    projects,
     quotas,
     reservations,
     search,
     secrets,
+    server_parts,
+    sessions,
     sweeps,
     timeline,
     tokens,
@@ -35,7 +43,7 @@ from orchestrator.api.resources import (
 )
 from orchestrator.api.resources.schemas import JobChanges
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.sweeps.creation import SweepChanges, SweepSpec
+from orchestrator.sweeps.asking import SweepChanges, SweepSpec
 
 api = BerthAPI(
     title="Berth",
@@ -55,16 +63,25 @@ for _prefix, _router in (
     ("/jobs", jobs.router),
     ("/jobs", logs.router),
     ("/jobs", outputs.router),
+    ("/jobs", media.router),
     ("/jobs", environments.router),
+    ("/jobs", notes.jobs_router),
+    ("/projects", projects.router),
+    ("/projects", notes.projects_router),
+    ("/notes", notes.router),
+    ("/links", links.router),
     ("/environments", kept_files.router),
     ("/devices", devices.router),
+    ("/capacity", capacity.router),
     ("/pools", pools.router),
     ("/pools", people.rights_router),
-    ("/people", people.router),
+    ("/people", new_people.router),
+    ("/invitations", people.invitations_router),
     ("/quotas", quotas.router),
     ("/reservations", reservations.router),
     ("/audit", audit.router),
     ("/datasets", datasets.router),
+    ("/models", models.router),
     ("/uploads", uploads.router),
     ("/tokens", tokens.router),
     ("/secrets", secrets.router),
@@ -73,8 +90,9 @@ for _prefix, _router in (
     ("/search", search.router),
     ("/plan", plan.router),
     ("/sweeps", sweeps.router),
+    ("/sessions", sessions.router),
     ("/timeline", timeline.router),
     ("/usage", usage.router),
-    ("/health", health.router),
+    ("/health", server_parts.router),
 ):
     api.add_router(_prefix, _router, tags=[_prefix[1:]])

@@ -79,6 +79,10 @@ class ProcessTable:
         self._marks = marks
         return found
 
+    def age_s(self, process: Process) -> float:
+        """For how long a process has run."""
+        return max(0.0, _uptime_s(self._proc) - process.started_ticks / _TICKS_PER_S)
+
     def command(self, pid: int) -> str:
         """The command line, shortened; empty if it is not readable."""
         try:

@@ -181,11 +181,12 @@ class NvmlDevices:
     ) -> list[Reading]:
         attempts = {holder.nonce: f"{holder.job_id}:{holder.attempt}" for holder in holders}
         seen = self._table.look({pid for by_pid in memory.values() for pid in by_pid})
-        named: dict[int, tuple[str | None, str, str | None]] = {}
+        named: dict[int, tuple[str | None, str, str | None, float | None]] = {}
         for pid in {pid for by_pid in memory.values() for pid in by_pid}:
             mark = owning_mark(seen[pid], seen) if pid in seen else None
             attempt = attempts.get(mark.nonce) if mark is not None and mark.nonce is not None else None
-            named[pid] = (self._table.user(pid), self._table.command(pid), attempt)
+            age_s = self._table.age_s(seen[pid]) if pid in seen else None
+            named[pid] = (self._table.user(pid), self._table.command(pid), attempt, age_s)
         return [
             reading
             if reading.stale  # keeps the processes of its time
@@ -214,5 +215,6 @@ def _reading(gpu: Gpu, sample: Sample) -> Reading:
         utilization_percent=sample.utilization_percent,
         temperature_c=sample.temperature_c,
         power_w=sample.power_w,
+        energy_j=sample.energy_j,
         slowed=sample.slowed,
     )

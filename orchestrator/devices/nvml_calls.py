@@ -82,6 +82,7 @@ class Sample:
     utilization_percent: float | None
     temperature_c: float | None
     power_w: float | None
+    energy_j: float | None
     memory_by_pid: dict[int, int]
     dropped: int  # number of nonsensical values, which are left out
     slowed: str | None = None  # the cause of a slowdown
@@ -182,12 +183,14 @@ def take_sample(gpu: Gpu) -> Sample:
     for name in odd:
         values[name] = None
     power_mw = values["power"]
+    energy_mj = _optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu.handle)  # from Volta on
     return Sample(
         used_bytes=memory.used,
         total_bytes=memory.total,
         utilization_percent=values["utilization"],
         temperature_c=values["temperature"],
         power_w=None if power_mw is None else power_mw / 1000,
+        energy_j=None if energy_mj is None else energy_mj / 1000,
         memory_by_pid=_memory_by_pid(gpu.handle),
         dropped=len(odd),
         slowed=_slowed_by(gpu.handle),

@@ -65,6 +65,7 @@ class SlotDevices:
                     self._table.user(process.pid),
                     self._table.command(process.pid),
                     f"{holder.job_id}:{holder.attempt}",
+                    self._table.age_s(process),
                 )
                 for process, holder in members
             ),

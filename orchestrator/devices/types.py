@@ -40,6 +40,7 @@ class DeviceProcess:
     user: str | None
     command: str
     attempt: str | None  # "<job id>:<attempt>"; None for an external process
+    age_s: float | None = None  # since it started; None: not visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,7 @@ class Reading:
     utilization_percent: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    energy_j: float | None = None  # a counter: used since the driver was loaded
     processes: tuple[DeviceProcess, ...] = ()
     lost: bool = False  # the driver reports that it is gone
     xids: tuple[int, ...] = ()  # errors since the previous reading

@@ -17,6 +17,8 @@ class Happened(StrEnum):
     MOVED = "moved"
     CHECKPOINT_ASKED = "checkpoint_asked"
     CHECKPOINT_DELETED = "checkpoint_deleted"
+    MADE_MODEL = "made_model"
+    PROFILE_ASKED = "profile_asked"
 
     # The scheduler
     STARTS = "starts"
@@ -27,6 +29,9 @@ class Happened(StrEnum):
     NEEDED_JOB_ENDED = "needed_job_ended"
     FEWER_DEVICES = "fewer_devices"
     ALL_DEVICES = "all_devices"
+    DEVICES_CHOSEN = "devices_chosen"
+    RESIZED = "resized"
+    MOVES_APART = "moves_apart"
 
     # An attempt
     RUNS = "runs"
@@ -39,6 +44,7 @@ class Happened(StrEnum):
     IDLE_STOPPED = "idle_stopped"
     DEVICE_FAULTY = "device_faulty"
     DEVICE_ERROR = "device_error"
+    DEVICE_DRAINED = "device_drained"
 
     # Where a job goes after an attempt
     RETRIED = "retried"
@@ -66,6 +72,7 @@ class Happened(StrEnum):
     IDLE = "idle"
     SLOWED_DOWN = "slowed_down"
     LINES_PASSED_OVER = "lines_passed_over"
+    PREDICTION_FAR_OFF = "prediction_far_off"
 
     # Told by the run itself
     RUN_FELL_BACK = "run_fell_back"
@@ -75,6 +82,8 @@ class Happened(StrEnum):
     RUN_WENT_ON = "run_went_on"
     RUN_UNUSED_PARAMETERS = "run_unused_parameters"
     RUN_LESS_MEMORY = "run_less_memory"
+    RUN_PROFILED = "run_profiled"
+    RUN_NOT_PROFILED = "run_not_profiled"
 
     # Upkeep
     FILES_REMOVED_AFTER_DAYS = "files_removed_after_days"
@@ -85,14 +94,17 @@ class Happened(StrEnum):
 class SweepFact(StrEnum):
     """Why a sweep is in its state, and why it pauses or stops a trial."""
 
+    PAUSED_BY = "sweep_paused_by"
     STOPPED_BY = "sweep_stopped_by"
     TRIALS_SPENT = "sweep_trials_spent"
     DEVICE_TIME_SPENT = "sweep_device_time_spent"
     SPACE_TRIED = "sweep_space_tried"
+    LITTLE_TO_GAIN = "sweep_little_to_gain"
     METRIC_MISSING = "sweep_metric_missing"
     SAME_ERROR = "sweep_same_error"
     CANNOT_SUBMIT = "sweep_cannot_submit"
 
     TRIAL_PAUSED = "sweep_trial_paused"
     TRIAL_STOPPED = "sweep_trial_stopped"
+    TRIAL_WAITS = "sweep_trial_waits"
     TRIAL_NOT_NEEDED = "sweep_trial_not_needed"

@@ -1,10 +1,19 @@
 """One fact: its code, and the values that its sentence is made of."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 LONGEST_TEXT = 1000  # characters of each value; scripts and drivers may say anything
 TOLD = "told"
+
+Facts: TypeAlias = dict[str, Any]  # by name, as JSON keeps them; their readers know which there are
+
+
+class FactRecord(TypedDict):
+    """A fact as JSON."""
+
+    code: str
+    facts: Facts
 
 
 class Fact(NamedTuple):
@@ -16,7 +25,7 @@ class Fact(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.code)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> FactRecord:
         return {"code": self.code, "facts": dict(self.facts)}
 
     def tells(self, other: "Fact") -> bool:

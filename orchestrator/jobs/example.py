@@ -1,4 +1,4 @@
-"""The example job that ``make demo`` submits and follows in the terminal."""
+"""The example job that ``demo`` submits and follows in the terminal."""
 
 from collections.abc import Callable
 
@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
+from berth.words import server_command
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake
@@ -16,7 +17,7 @@ from orchestrator.sentences.waits import say_wait
 from orchestrator.spec.job_spec import JobSpec
 
 MOST_RANKS = 2
-FOLDER = settings.BASE_DIR / "examples"
+FOLDER = settings.EXAMPLES
 
 
 class ExampleJob:
@@ -64,7 +65,7 @@ def submit(user: User | None = None) -> Job:
     admin = get_user_model().objects.filter(is_superuser=True).order_by("pk").first()
     if admin is None:
         raise Impossible(
-            "There is no admin to submit the example for; create one with manage.py createsuperuser."
+            f"There is no admin to submit the example for; create one with {server_command('createsuperuser')}."
         )
     DatasetRoot.objects.update_or_create(name="examples", defaults={"path": str(FOLDER / "data")})
     if not Dataset.objects.filter(name="digits", version="1").exists():

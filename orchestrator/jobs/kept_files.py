@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 from django.conf import settings
@@ -66,6 +66,13 @@ class Kept:
     shared: Mapping[str, int]
 
 
+class CacheSizes(TypedDict):
+    """What one person's caches take."""
+
+    folders: dict[str, int]  # bytes
+    used_s: float  # when they were last used
+
+
 def measure(now: datetime) -> None:
     """Count the bytes of all of it; pages read the result, because this takes seconds."""
     places = settings.HOME.environments
@@ -73,7 +80,7 @@ def measure(now: datetime) -> None:
     built = {
         place.name: known.get(place.name) or size_of(place)[0] for place in _folders(places.root / "built")
     }
-    caches: dict[str, Any] = {}
+    caches: dict[str, CacheSizes] = {}
     for home in _folders(settings.HOME.caches):
         counted = {folder.name: size_of(folder) for folder in _folders(home)}
         caches[home.name] = {

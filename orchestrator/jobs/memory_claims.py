@@ -102,7 +102,9 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
     keys = {
         job.pk: memory_key(job.spec_fields, job.bundle)
         for job in jobs
-        if job.pool_id in sharing and job.spec_fields.get("gpu_memory_gib") is None
+        if job.pool_id in sharing
+        and job.spec_fields.get("gpu_memory_gib") is None
+        and not job.spec_fields.get("max_gpus")  # memory on one number of devices says nothing of another
     }
     peaks = _peaks_by_model(set(keys.values()))
     models = _models(sharing) if peaks else {}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import NOTHING, Fact, fact
-from orchestrator.jobs import training_plans
+from orchestrator.jobs import plan_accuracy, training_plans
 from orchestrator.jobs.training_plans import PlanChange
 from orchestrator.models import Attempt, ExitKind, Job
 from training.config.plan import Plan
@@ -23,6 +23,7 @@ def keep_plan(attempt: Attempt, event: Mapping[str, object]) -> None:
     """Store the plan that a run reports, and its differences from the previous attempt."""
     record = training_plans.read_event(event)
     if record is not None:
+        record = plan_accuracy.corrected(record, plan_accuracy.correction_of(attempt))
         record["changes"] = _since_last_attempt(attempt, Plan.from_json(record["plan"]))
         Attempt.objects.filter(pk=attempt.pk).update(plan=record)
 

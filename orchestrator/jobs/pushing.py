@@ -113,11 +113,12 @@ def push(
     sums = {file.path: _sum_of(shelf, file) for file in files}
     missing = [Missing(file, _sent(shelf, file)) for file in files if sums[file.path] is None]
     if missing:
-        _check_room(user, shelf, sum(each.file.size_bytes - each.sent_bytes for each in missing))
+        check_room(user, shelf, sum(each.file.size_bytes - each.sent_bytes for each in missing))
         _expect(shelf, missing)
         return None, missing
     listed = [(path, sha256) for path, sha256 in sorted(sums.items()) if sha256]
-    return _keep(user, shelf, name, version, description, listed, files, is_file=is_file), []
+    size_bytes = sum(file.size_bytes for file in files)
+    return keep(user, name, version, description, listed, size_bytes, is_file=is_file), []
 
 
 def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
@@ -172,7 +173,12 @@ def _sent(shelf: Shelf, file: PushedFile) -> int:
         return 0
 
 
-def _check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
+def check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
+    """Check that a person's share and the disk have room for more pushed data.
+
+    Raises:
+        TooLarge: with what takes most of the share.
+    """
     limit_bytes = settings.ENVIRONMENT.user_data_gib * GIB
     used_bytes = _size(shelf.contents) + _size(shelf.parts)
     if limit_bytes and used_bytes + more_bytes > limit_bytes:
@@ -235,7 +241,7 @@ def take_part(
     with _part(shelf, key) as part:
         here = os.fstat(part).st_size
         if offset == here and here + len(data) <= size_bytes:
-            _check_room(user, shelf, len(data))
+            check_room(user, shelf, len(data))
             os.pwrite(part, data, offset)
             here += len(data)
         if here == size_bytes:
@@ -278,17 +284,26 @@ def _finish(shelf: Shelf, key: str, part: int, sha256: str) -> None:
         shelf.part(key).replace(shelf.contents / found)
 
 
-def _keep(
+def keep(
     user: User,
-    shelf: Shelf,
     name: str,
     version: str | None,
     description: str,
     listed: Sequence[tuple[str, str]],
-    files: Sequence[PushedFile],
+    size_bytes: int,
     *,
     is_file: bool,
 ) -> Dataset:
+    """Make a dataset of contents that are on this person's shelf.
+
+    Args:
+        version: None is the next number, or the newest version if it has the same content.
+        listed: path and SHA-256 of each file, sorted.
+
+    Raises:
+        Conflict: the version has other content, or another push makes it right now.
+    """
+    shelf = shelf_of(user)
     digest = hashlib.sha256("".join(f"{sha256} {path!r}\n" for path, sha256 in listed).encode()).hexdigest()
     earlier = Dataset.objects.pushed_by(user.pk).filter(name=name)
     known = earlier.filter(version=version).first() if version else earlier.order_by("-pk").first()
@@ -309,7 +324,7 @@ def _keep(
             path=str(inner.relative_to(settings.HOME.pushed)),
             description=description,
             sha256=digest,
-            size_bytes=sum(file.size_bytes for file in files),
+            size_bytes=size_bytes,
             owner=user,
         )
     except (IntegrityError, FileExistsError) as error:

@@ -4,22 +4,24 @@ Only files are removed: the job, its history and its use of devices stay in the 
 """
 
 import logging
+import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Min, Q, QuerySet
 
 from orchestrator.exceptions import TooMany
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
-from orchestrator.models import FINAL_STATES, Checkpoint, Job
+from orchestrator.models import FINAL_STATES, Checkpoint, Job, SweepTrial
 from orchestrator.sentences import say
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.files.untrusted import remove_tree, walk_tree
@@ -27,6 +29,7 @@ from orchestrator.store.files.untrusted import remove_tree, walk_tree
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 60.0
+BEST_KEPT = 3  # trials of a sweep, whose files go last
 BUNDLE_KEPT = timedelta(days=1)  # an upload may be named by the next submit
 
 
@@ -68,15 +71,31 @@ def _ended_with_files() -> Iterator[Job]:
 
 
 def _beyond_quota(ended: Iterable[Job], user_disk_gib: int) -> Iterator[Removal]:
-    """The oldest ended jobs of people over their share, until they are within it."""
+    """The oldest ended jobs of people over their share, until they are within it; losers of sweeps go first."""
     sizes = usage_bytes()
-    for job in ended:
+    for job in _losers_first(list(ended)):
         if sizes[job.owner_id] > user_disk_gib * GIB:
             size_bytes = folder_bytes(settings.HOME.job(job.pk).root)
             sizes[job.owner_id] -= size_bytes
             owner = job.owner.get_username()
             why = fact(Happened.FILES_REMOVED_OVER_SHARE, owner=owner, share_gib=user_disk_gib)
             yield Removal(job, size_bytes, why)
+
+
+def _losers_first(ended: Sequence[Job]) -> list[Job]:
+    """The trials of sweeps that did not win, then other jobs, then the best trials of each sweep; each oldest first."""
+    found = SweepTrial.objects.filter(job__in=[job.pk for job in ended])
+    trials = found.annotate(low=Min("reports__value"), high=Max("reports__value")).select_related("sweep")
+    of_sweeps: dict[UUID, list[tuple[float, UUID]]] = defaultdict(list)
+    for trial in trials:
+        value = trial.low if trial.sweep.direction == "minimize" else trial.high
+        sign = 1 if trial.sweep.direction == "minimize" else -1
+        of_sweeps[trial.sweep_id].append((math.inf if value is None else sign * value, trial.job_id))
+    ranks = {job: rank for costs in of_sweeps.values() for rank, (_, job) in enumerate(sorted(costs))}
+    # Sorting is stable: within each of the three kinds the order stays.
+    return sorted(
+        ended, key=lambda job: 0 if job.pk not in ranks else -1 if ranks[job.pk] >= BEST_KEPT else 1
+    )
 
 
 def usage_bytes(jobs: QuerySet[Job] | None = None) -> dict[int, int]:

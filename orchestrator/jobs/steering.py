@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 
 from orchestrator.exceptions import Impossible
-from orchestrator.jobs import checkpoints, lifecycle
+from orchestrator.jobs import checkpoints, lifecycle, profiles
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
@@ -18,6 +18,7 @@ ACTS: Mapping[str, tuple[Callable[..., Job], str]] = {
     "release": (lifecycle.release, "Released it."),
     "preempt": (lifecycle.preempt, "Preempted it."),
     "checkpoint": (checkpoints.order, "Asked it for a checkpoint."),
+    "profile": (profiles.order, "Asked it for a profile."),
 }
 
 

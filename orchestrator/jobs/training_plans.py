@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypedDict, cast
 
 from orchestrator.models import Attempt, Job, Lease
-from training.config.plan import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, Plan, with_less_memory
+from training.config.plan import (
+    MEMORY_VARIABLE,
+    PLAN_VARIABLE,
+    WHY_VARIABLE,
+    Plan,
+    with_less_memory,
+    with_ranks,
+)
 from training.config.words import format_s, summarise
 
 MOST_CANDIDATES = 24
@@ -44,6 +51,13 @@ class PlanChange(TypedDict):
     why: str
 
 
+class Measured(TypedDict):
+    """What a plan led to, over the whole attempt."""
+
+    step_s: float | None
+    memory_bytes: int | None  # the most on one device, of all that its processes held there
+
+
 class PlanRecord(TypedDict, total=False):
     """How an attempt trains, as its row has it; ``changes`` came later than the others."""
 
@@ -57,6 +71,9 @@ class PlanRecord(TypedDict, total=False):
     candidates: list[Candidate]
     fewer: dict[str, PlanValues]  # plans for fewer devices, by their number
     changes: list[PlanChange]
+    planned_step_s: float  # as the planner said, where earlier runs corrected ``step_s``
+    correction: Mapping[str, float]  # of ``step_s``: the factor, and how many runs it was learned from
+    measured: Measured  # since the attempt ended
     now_step_s: float | None  # for people and REST only
 
 
@@ -148,6 +165,14 @@ def _ready_plan(job: Job, attempt: Attempt) -> tuple[Plan, str] | None:
     if lighter is not None and lighter.world_size == count:
         return lighter, "With less memory than the previous attempt."
     last = Attempt.objects.filter(job=job, number=attempt.number - 1).first()
+    if last is not None and job.spec_fields.get("max_gpus"):
+        before = parse_plan(last.plan.get("plan"))
+        same = None if before is None or before.world_size == count else with_ranks(before, count)
+        if same is not None:
+            return (
+                same,
+                f"The plan of the previous attempt on {count} devices, with the same effective batch.",
+            )
     kept = parse_plan(last.plan.get("fewer", {}).get(str(count))) if last else None
     if kept is None or kept.world_size != count:
         return None
@@ -172,7 +197,10 @@ def show(attempt: Attempt) -> PlanRecord | None:
 def speed(shown: PlanRecord) -> str:
     """Say "predicted 0.19 s/step, now 0.20 s"; empty if both are unknown."""
     parts = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
-    if shown["now_step_s"]:
+    measured_s = shown["measured"]["step_s"] if shown.get("measured") else None
+    if measured_s:
+        parts.append(f"measured {format_s(measured_s)}{'' if parts else '/step'}")
+    elif shown["now_step_s"]:
         parts.append(f"now {format_s(shown['now_step_s'])}{'' if parts else '/step'}")
     return ", ".join(parts)
 

@@ -5,6 +5,8 @@ import os
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
+# `up` and `prepare` run Django's checks. A worker would load every page and route for them: 0.7 s and 28 MiB.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 from django.conf import settings  # after DJANGO_SETTINGS_MODULE is set
 

@@ -1,6 +1,7 @@
 """The newest readings of all devices: a file written by the agent, so that readers do not depend on Redis."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
@@ -19,6 +20,7 @@ class ProcessEntry(TypedDict):
     command: str  # the program alone: arguments are private, and everybody sees this
     job: str | None
     attempt: int | None
+    age_s: NotRequired[float | None]  # missing: written by an older agent
 
 
 class HolderEntry(TypedDict):
@@ -69,7 +71,7 @@ class NowReadings:
     stream: str  # changes with each start of the agent
     problem: str | None
     simulated: bool
-    host: dict[str, Any]
+    host: Mapping[str, Any]
     devices: list[DeviceEntry]
     sandbox: SandboxEntry | None = None  # None: written by an older agent
 

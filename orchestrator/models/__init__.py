@@ -16,21 +16,27 @@ from orchestrator.models.jobs import (
     Job,
     JobArray,
     JobState,
+    JobView,
     StopReason,
 )
 from orchestrator.models.ledger import DeviceSpan, Use
+from orchestrator.models.model_versions import ModelVersion
 from orchestrator.models.notices import Notice, NoticeTarget, Occasion
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
-from orchestrator.models.people import Person, PoolRight, Right, Role, SignInFailure
-from orchestrator.models.pools import CPU_POOL, AdminState, Device, Health, Network, Pool, Sharing
+from orchestrator.models.people import Invitation, LastSeen, Person, PoolRight, Right, Role, SignInFailure
+from orchestrator.models.pools import CPU_POOL, AdminState, Device, Health, Network, Pool, Sharing, Visibility
+from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
-from orchestrator.models.scheduling import OwnerUse, SchedulerNotes, StartPromise
-from orchestrator.models.sweeps import RungReport, Sweep, SweepState, SweepTrial
+from orchestrator.models.scheduling import LoneRun, OwnerUse, SchedulerNotes, Slowdown, StartPromise
+from orchestrator.models.sessions import SessionPass
+from orchestrator.models.sharing import LinkKind, Note, ShareLink
+from orchestrator.models.sweeps import SETTINGS_VARIABLE, RungReport, Sweep, SweepState, SweepTrial
 
 __all__ = [
     "CPU_POOL",
     "FINAL_STATES",
     "LEASED_STATES",
+    "SETTINGS_VARIABLE",
     "WAITING_STATES",
     "AdminState",
     "AgentRules",
@@ -55,13 +61,21 @@ __all__ = [
     "FetchState",
     "Health",
     "IdempotencyKey",
+    "Invitation",
     "Job",
     "JobArray",
     "JobEvent",
     "JobSecret",
     "JobState",
+    "JobView",
+    "LastSeen",
     "Lease",
+    "LinkKind",
+    "LoneRun",
+    "MemberRole",
+    "ModelVersion",
     "Network",
+    "Note",
     "Notice",
     "NoticeTarget",
     "Occasion",
@@ -70,6 +84,8 @@ __all__ = [
     "Person",
     "Pool",
     "PoolRight",
+    "Project",
+    "ProjectMember",
     "Quota",
     "Right",
     "Role",
@@ -77,8 +93,11 @@ __all__ = [
     "SchedulerNotes",
     "SchedulerTerm",
     "Scope",
+    "SessionPass",
+    "ShareLink",
     "Sharing",
     "SignInFailure",
+    "Slowdown",
     "StartPromise",
     "StopReason",
     "Sweep",
@@ -86,4 +105,5 @@ __all__ = [
     "SweepTrial",
     "Token",
     "Use",
+    "Visibility",
 ]

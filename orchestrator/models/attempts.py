@@ -108,6 +108,7 @@ class Lease(models.Model):
     ended_at = models.DateTimeField(null=True)
     peak_bytes = models.BigIntegerField(null=True)  # the most that its rank's processes held
     idle_s = models.FloatField(default=0)  # time in which the device was idle for a minute or longer
+    energy_j = models.FloatField(null=True)  # its part of what the device used; null: the device does not say
 
     objects = LeaseQuerySet.as_manager()
 

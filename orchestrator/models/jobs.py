@@ -1,7 +1,7 @@
 """Jobs: what users submit."""
 
 import uuid
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import uuid_utils.compat
 from django.conf import settings
@@ -13,11 +13,14 @@ from orchestrator.models.checkouts import Checkout
 from orchestrator.models.environments import Environment
 from orchestrator.models.fetches import Fetch
 from orchestrator.models.people import operated_pools
-from orchestrator.models.pools import Pool
+from orchestrator.models.pools import Pool, Visibility
+from orchestrator.models.projects import Project, shared_with
 from orchestrator.sentences import say
 from orchestrator.spec.job_spec import JobSpec
 
 SHORT_ID_LENGTH = 8
+
+Columns: TypeAlias = dict[str, Any]  # of a job's row, by name
 
 
 class JobState(models.TextChoices):
@@ -51,14 +54,17 @@ class StopReason(models.TextChoices):
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """The jobs whose code, logs and metrics this person may see: their own, and all jobs of pools they operate."""
+        """The jobs whose code, logs and metrics this person may see.
+
+        These are their own, those that others share with them, and all jobs of pools they operate.
+        """
         if not user.is_authenticated:
             return self.none()
         pools = operated_pools(user)
         if pools is None:
             return self
-        own = models.Q(owner_id=user.pk)
-        return self.filter(own | models.Q(pool__in=pools) if pools else own)
+        seen = models.Q(owner_id=user.pk) | shared_with(user)
+        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
 
     def queued(self) -> Self:
         return self.filter(state=JobState.QUEUED)
@@ -97,9 +103,15 @@ class Job(models.Model):
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries"
     )
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="jobs")
+    # Null: of no project. Kept as long as jobs have it.
+    project = models.ForeignKey(Project, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs")
+    visibility = models.CharField(max_length=8, choices=Visibility, default=Visibility.PRIVATE)
     name = models.CharField(max_length=200)
     tags = models.JSONField(default=list)
     spec_fields = models.JSONField(db_column="spec")
+    arguments = models.JSONField(
+        default=dict
+    )  # its args as ``values_by_name`` has them: lists sort and group by them
     # Its packages; null: Berth's own, or a registered interpreter's.
     environment = models.ForeignKey(
         Environment, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
@@ -189,6 +201,11 @@ class Job(models.Model):
             models.Index(fields=["owner", "state"]),
             models.Index(fields=["owner", "id"]),
             models.Index(fields=["ended_at"]),
+            models.Index(fields=["project", "id"], name="orchestrato_project_id_idx"),
+            models.Index(
+                fields=["id"], name="orchestrato_lab_id_idx", condition=models.Q(visibility=Visibility.LAB)
+            ),
+            models.Index(fields=["name", "id"], name="orchestrato_name_id_idx"),
         ]
 
     def __str__(self) -> str:
@@ -204,11 +221,18 @@ class Job(models.Model):
         return JobSpec.model_validate(self.spec_fields)
 
     @property
+    def is_session(self) -> bool:
+        return bool(self.spec_fields.get("kind") == "session")
+
+    @property
     def log_count(self) -> int:
-        """The number of logs of an attempt: one of each rank; a command has one, whatever it starts."""
-        if self.spec_fields.get("command"):
+        """The number of logs of an attempt: one of each rank; a command or session has one, whatever it starts."""
+        if self.spec_fields.get("command") or self.is_session:
             return 1
         asked: int = self.spec_fields.get("gpus", 1)
+        if self.spec_fields.get("max_gpus"):
+            last = self.attempts.aggregate(rank=models.Max("leases__rank"))["rank"]
+            asked = max(asked, 0 if last is None else last + 1)  # it held that many before
         return max(self.gpus, asked)  # with min_gpus it holds fewer now
 
     @property
@@ -242,3 +266,18 @@ class Job(models.Model):
         if not self.total_steps or self.step is None:
             return None
         return min(1.0, max(0.0, self.step / self.total_steps))
+
+
+class JobView(models.Model):
+    """A view of the table of jobs that somebody gave a name: an address for all; each reader sees their own jobs in it."""
+
+    name = models.CharField(max_length=60, unique=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_views")
+    query = models.CharField(max_length=2000)  # of the address, without the question mark
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

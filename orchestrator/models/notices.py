@@ -44,6 +44,9 @@ class Notice(models.Model):
     target = models.ForeignKey(NoticeTarget, on_delete=models.CASCADE, related_name="notices")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, null=True)  # null: a test
     event_number = models.PositiveIntegerField(default=0)
+    sweep = models.ForeignKey(
+        "Sweep", on_delete=models.CASCADE, null=True
+    )  # in place of a job: about all its trials
     title = models.CharField(max_length=300)
     body = models.CharField(max_length=2000)
     created_at = models.DateTimeField()
@@ -59,7 +62,12 @@ class Notice(models.Model):
                 fields=["target", "job", "event_number"],
                 condition=models.Q(job__isnull=False),
                 name="notice_of_an_event_once",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["target", "sweep", "event_number"],
+                condition=models.Q(sweep__isnull=False),
+                name="notice_of_a_sweep_once",
+            ),
         ]
         indexes: ClassVar = [models.Index(fields=["next_try_at"])]
 

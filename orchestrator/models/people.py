@@ -25,6 +25,14 @@ class Person(models.Model):
         choices=[choice for choice in Role.choices if choice[0] != Role.ADMIN],
         default=Role.SUBMITTER,
     )
+    waits = models.BooleanField(
+        default=False
+    )  # came by an identity provider; a viewer until somebody approves
+    by_group = models.BooleanField(default=False)  # the role is the identity provider's group's
+    must_change = models.BooleanField(
+        default=False
+    )  # somebody else knows the password: choose one at sign-in
+    service = models.BooleanField(default=False)  # a program's account: acts by tokens, signs in nowhere
 
     class Meta:
         verbose_name_plural = "people"
@@ -53,6 +61,44 @@ class PoolRight(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.pool_id}: {self.right}"
+
+
+class LastSeen(models.Model):
+    """When a person last used the pages, to some minutes."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="last_seen"
+    )
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.user} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class Invitation(models.Model):
+    """A link that makes one account, once; its secret part is stored as a hash."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    note = models.CharField(max_length=80, blank=True)  # whom it is for
+    role = models.CharField(max_length=12, choices=Role)
+    pools = models.JSONField(default=dict)  # rights by name of the pool
+    limits = models.JSONField(default=dict)  # of a quota over all pools, by name
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="invitations"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(null=True)
+    used_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="invited_with"
+    )
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"invitation {self.pk}{f' for {self.note}' if self.note else ''}"
 
 
 def operated_pools(user: AbstractBaseUser | AnonymousUser) -> list[str] | None:

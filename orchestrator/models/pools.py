@@ -9,6 +9,14 @@ from orchestrator.devices.types import SLICES_FROM
 CPU_POOL = "cpu"  # of the CPU slots beside GPUs
 
 
+class Visibility(models.TextChoices):
+    """Who sees a job."""
+
+    PRIVATE = "private", "its owner and operators"
+    PROJECT = "project", "also the members of its project"
+    LAB = "lab", "everybody with an account"
+
+
 class Network(models.TextChoices):
     HOST = "host", "the server's network"
     NONE = "none", "no network"
@@ -38,11 +46,23 @@ class Pool(models.Model):
     idle_stop_after_s = models.PositiveIntegerField(
         null=True, blank=True, help_text="... and for so long is stopped; empty: never"
     )
+    slowdown_limit = models.FloatField(
+        default=1.3,
+        null=True,
+        blank=True,
+        help_text="Jobs that share a device may make each other's steps take this many times longer; empty: any",
+    )
     open = models.BooleanField(
         default=True, help_text="Whoever may submit at all may submit here; else only those with a right"
     )
     caches = models.BooleanField(
         default=True, help_text="Jobs keep what they download and compile for the next job of the same person"
+    )
+    visibility = models.CharField(
+        max_length=8,
+        choices=Visibility,
+        blank=True,
+        help_text="Who sees jobs that do not say it themselves; empty: as the server's setting says",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -83,6 +103,8 @@ class Device(models.Model):
     nodes = models.JSONField(default=list, blank=True, help_text="Device files a job needs")
     driver = models.CharField(max_length=64, blank=True)
     admin_state = models.CharField(max_length=8, choices=AdminState, default=AdminState.ENABLED)
+    drain_reason = models.CharField(max_length=200, blank=True)  # why it is draining or disabled, for people
+    drain_until = models.DateTimeField(null=True, blank=True)  # enabled again then; null: by hand
     health = models.CharField(max_length=8, choices=Health, default=Health.OK)
     health_reason = models.CharField(max_length=300, blank=True)
     added_at = models.DateTimeField(auto_now_add=True)

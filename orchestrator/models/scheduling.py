@@ -14,10 +14,53 @@ class SchedulerNotes(models.Model):
     lengths = models.JSONField(default=dict)  # of ended jobs: {"of_limit", "quantiles"}
     shapes = models.JSONField(default=list)  # of recent submits: [[gpus, bytes or null, count]]
     start_errors = models.JSONField(null=True)  # [low, high]: actual wait / expected wait
+    neighbour_weights = models.JSONField(
+        default=list
+    )  # [fair, both], as core.Weights; empty: not learned yet
     learned_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"learned {self.learned_at}"
+
+
+class LoneRun(models.Model):
+    """How a job ran with no other job on its devices; ``work`` is the memory key of its attempts."""
+
+    device_name = models.CharField(max_length=120)  # the model of the device
+    work = models.CharField(max_length=64)
+    use = models.FloatField(null=True)  # how busy it kept its devices, 0 to 1; null: they do not say
+    steps_per_s = models.FloatField()
+    runs = models.PositiveIntegerField()  # measurements
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["-seen_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["device_name", "work"], name="lone_run_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.work[:8]} on {self.device_name}: {self.steps_per_s:.3g} steps/s"
+
+
+class Slowdown(models.Model):
+    """How many times longer the steps of one job took beside one other."""
+
+    device_name = models.CharField(max_length=120)
+    work = models.CharField(max_length=64)
+    other = models.CharField(max_length=64)  # the neighbour's work
+    slowdown = models.FloatField()
+    runs = models.PositiveIntegerField()
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["-seen_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["device_name", "work", "other"], name="slowdown_of_a_pair_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.work[:8]} beside {self.other[:8]}: {self.slowdown:.2f}"
 
 
 class StartPromiseQuerySet(models.QuerySet["StartPromise"]):

@@ -9,10 +9,14 @@ from django.db import models
 from orchestrator.models.jobs import SHORT_ID_LENGTH, Job, new_job_id
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
+from orchestrator.models.projects import shared_with
+
+SETTINGS_VARIABLE = "SWEEP_SETTINGS"  # of a trial's environment: all settings as JSON
 
 
 class SweepState(models.TextChoices):
     RUNNING = "running"
+    PAUSED = "paused"  # by a person: its trials stop at their next rung, and none begins
     ENDED = "ended"  # its budget is spent, or its space is tried
     STOPPED = "stopped"  # by a person
     FAILED = "failed"  # it cannot find anything: no metric, or the same error each time
@@ -20,14 +24,15 @@ class SweepState(models.TextChoices):
 
 class SweepQuerySet(models.QuerySet["Sweep"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """One's own sweeps, and all of the pools that one operates, as with jobs."""
+        """One's own sweeps, those with a job that others share, and all of the pools that one operates."""
         if not user.is_authenticated:
             return self.none()
         pools = operated_pools(user)
         if pools is None:
             return self
-        own = models.Q(owner_id=user.pk)
-        return self.filter(own | models.Q(pool__in=pools) if pools else own)
+        shared = SweepTrial.objects.filter(job__in=Job.objects.filter(shared_with(user)))
+        seen = models.Q(owner_id=user.pk) | models.Q(pk__in=shared.values("sweep"))
+        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
 
 
 class Sweep(models.Model):
@@ -42,15 +47,19 @@ class Sweep(models.Model):
     space = models.JSONField()  # as ``read_space`` reads it
     metric = models.CharField(max_length=200)
     direction = models.CharField(max_length=8)  # minimize, maximize
+    further = models.JSONField(default=list)  # metrics beside it, each with name and direction
     window = models.PositiveIntegerField(default=1)  # reports whose mean counts at a rung
     sampler = models.CharField(max_length=16)
     seed = models.PositiveIntegerField()
-    hand_over = models.CharField(max_length=8)  # args, env
+    hand_over = models.CharField(max_length=8)  # args, env, json
     early_stopping = models.BooleanField(default=True)
     first_rung = models.PositiveBigIntegerField(null=True)
+    learns_from = models.JSONField(default=list)  # ids of earlier sweeps whose trials the sampler knows
 
     max_trials = models.PositiveIntegerField(null=True)
     max_device_s = models.FloatField(null=True)
+    least_gain = models.FloatField(null=True)  # it ends where gain_device_s more are expected to bring less
+    gain_device_s = models.FloatField(null=True)
     min_width = models.PositiveIntegerField(default=1)
     max_width = models.PositiveIntegerField()
     longest = models.PositiveBigIntegerField(null=True)  # last step of a whole training, once it is known
@@ -59,6 +68,7 @@ class Sweep(models.Model):
     why = models.JSONField(default=dict)  # it is in this state: a fact, as ``Fact.as_json`` writes it
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    ends = models.PositiveIntegerField(default=0)  # how often it ended: more budget continues it
     advanced_at = models.DateTimeField(null=True)
 
     objects = SweepQuerySet.as_manager()
@@ -69,6 +79,10 @@ class Sweep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} #{self.short_id}"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in {SweepState.RUNNING, SweepState.PAUSED}
 
     @property
     def short_id(self) -> str:
@@ -106,6 +120,7 @@ class RungReport(models.Model):
     trial = models.ForeignKey(SweepTrial, on_delete=models.CASCADE, related_name="reports")
     rung = models.PositiveBigIntegerField()
     value = models.FloatField(null=True)  # as reported; null: none that can be compared
+    further = models.JSONField(default=list)  # the values of the sweep's further metrics, in their order
 
     class Meta:
         ordering: ClassVar = ["id"]

@@ -14,24 +14,48 @@ from django.utils import timezone
 
 from orchestrator.exceptions import Conflict
 from orchestrator.live import wakeups
-from orchestrator.models import Person, Pool, PoolRight, Right, Role, Token
-from orchestrator.people import audit
+from orchestrator.models import Person, Pool, PoolRight, ProjectMember, Right, Role, Token
+from orchestrator.people import audit, rights
 
 
-def set_role(user: User, role: Role, *, by: AbstractBaseUser, address: str = "") -> None:
-    """Give a person another role.
+def set_role(
+    user: User, role: Role, *, by: AbstractBaseUser, address: str = "", by_group: bool = False
+) -> None:
+    """Give a person another role; whoever waited for approval no longer does.
+
+    Args:
+        by_group: the identity provider's groups gave it.
+
+    Raises:
+        Conflict: the last admin would lose the role, or the account is a program's.
+    """
+    with transaction.atomic():
+        if role == Role.ADMIN and rights.is_service(user):
+            raise Conflict(f"{user.get_username()} is a service account, which cannot be an admin.")
+        if role != Role.ADMIN:
+            _keep_an_admin(user)
+        given = {} if role == Role.ADMIN else {"role": role}
+        Person.objects.update_or_create(user=user, defaults={**given, "waits": False, "by_group": by_group})
+        user.is_staff = user.is_superuser = role == Role.ADMIN
+        user.save(update_fields=["is_staff", "is_superuser"])
+        text = f"Made {user.get_username()} {role}."
+        audit.record(by, "person.role", f"user {user.get_username()}", text, address=address)
+
+
+def let_wait(user: User) -> None:
+    """Make a newcomer a viewer until an operator approves them.
 
     Raises:
         Conflict: the last admin would lose the role.
     """
     with transaction.atomic():
-        if role != Role.ADMIN:
-            _keep_an_admin(user)
-            Person.objects.update_or_create(user=user, defaults={"role": role})
-        user.is_staff = user.is_superuser = role == Role.ADMIN
+        _keep_an_admin(user)
+        given = {"role": Role.VIEWER, "waits": True, "by_group": False}
+        Person.objects.update_or_create(user=user, defaults=given)
+        user.is_staff = user.is_superuser = False
         user.save(update_fields=["is_staff", "is_superuser"])
-        text = f"Made {user.get_username()} {role}."
-        audit.record(by, "person.role", f"user {user.get_username()}", text, address=address)
+        text = f"{user.get_username()} waits for an operator's approval."
+        audit.record(user, "person.waits", f"user {user.get_username()}", text)
 
 
 def set_active(user: User, *, active: bool, by: AbstractBaseUser, address: str = "") -> None:
@@ -87,6 +111,7 @@ _NO_STANDING = frozenset({"last_login"})
 @receiver([post_save, post_delete], sender=User)
 @receiver([post_save, post_delete], sender=Person)
 @receiver([post_save, post_delete], sender=PoolRight)
+@receiver([post_save, post_delete], sender=ProjectMember)
 @receiver([post_save, post_delete], sender=Token)
 @receiver(post_delete, sender=Session)
 def _tell(sender: Any, update_fields: frozenset[str] | None = None, **_: Any) -> None:

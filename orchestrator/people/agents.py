@@ -23,7 +23,17 @@ MOST_PLANS = 50  # remembered of a token
 _ACTS = "cancel|hold|release|preempt|checkpoint|move|retry"
 _MAY_CHANGE = re.compile(rf"POST /(plan|jobs(/[^/]+/({_ACTS}))?)|PATCH /jobs/[^/]+")
 # What a plan is about: another script or argument needs no new one.
-_PLANNED = ("pool", "gpus", "min_gpus", "gpu_memory_gib", "cpus", "memory_gib", "time_limit_s", "array")
+_PLANNED = (
+    "pool",
+    "gpus",
+    "min_gpus",
+    "max_gpus",
+    "gpu_memory_gib",
+    "cpus",
+    "memory_gib",
+    "time_limit_s",
+    "array",
+)
 
 
 def agent_of(user: AbstractBaseUser) -> AgentRules | None:
@@ -61,11 +71,14 @@ def check_route(method: str, path: str) -> None:
 
 
 def check_change(user: AbstractBaseUser, changes: Mapping[str, Any]) -> None:
-    """Refuse changes of a job that would go around the budget.
+    """Refuse changes of a job that would go around the budget, or show it to others.
 
     Raises:
-        Forbidden: they change its priority or time limit.
+        Forbidden: they change its priority, its time limit or who sees it.
     """
+    if agent_of(user) is not None and (shown := sorted({"project", "visibility"} & set(changes))):
+        sentence = f"An agent's token cannot change {shown[0]}; a person decides who sees a job."
+        raise Forbidden(sentence, fields={name: [sentence] for name in shown})
     if agent_of(user) is not None and (refused := sorted({"priority", "time_limit_s"} & set(changes))):
         sentence = f"An agent's token cannot change {refused[0]}; its budget was checked at the submit."
         raise Forbidden(sentence, fields={name: [sentence] for name in refused})
@@ -100,7 +113,8 @@ def check_submit(user: AbstractBaseUser, spec: JobSpec) -> None:
         raise _impossible(
             "time_limit_s", "An agent's job needs time_limit_s: its device-hours are counted by it."
         )
-    asked_s = spec.gpus * spec.time_limit_s * (len(spec.array.members) if spec.array else 1)
+    most = min(spec.max_gpus or spec.gpus, rules.width)
+    asked_s = most * spec.time_limit_s * (len(spec.array.members) if spec.array else 1)
     left_s = rules.device_hours * HOUR_S - taken_s(rules)
     if asked_s > left_s:
         raise _impossible(
@@ -116,8 +130,10 @@ def taken_s(rules: AgentRules) -> float:
         spec_fields__gpus=0
     )
     taken = 0.0
-    for state, used, gpus, limit in rows.values_list("state", "attained_gpu_s", "gpus", "time_limit_s"):
-        taken += used if state in FINAL_STATES else max(used, gpus * (limit or 0.0))
+    columns = ("state", "attained_gpu_s", "gpus", "spec_fields__max_gpus", "time_limit_s")
+    for state, used, gpus, most, limit in rows.values_list(*columns):
+        granted = min(most, rules.width) if most else gpus
+        taken += used if state in FINAL_STATES else max(used, granted * (limit or 0.0))
     return taken
 
 

@@ -6,7 +6,7 @@ open Berth's account of that name.
 
 import logging
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import HttpRequest
 from ldap3.core.exceptions import (
     LDAPException,
@@ -28,9 +29,8 @@ from ldap3.core.exceptions import (
 from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
-from orchestrator.exceptions import Conflict, Unavailable
-from orchestrator.models import Role
-from orchestrator.people import accounts, rights
+from orchestrator.exceptions import Unavailable
+from orchestrator.people import newcomers, rights
 from orchestrator.people.single_sign_on import Ldap
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class DirectoryBackend(ModelBackend):
         """Check a name and password.
 
         Raises:
-            DirectoryAway: with the sentence for the sign-in page.
+            DirectoryAway, Forbidden: with the sentence for the sign-in page.
         """
         # LDAP treats an empty password as an anonymous sign-in, which succeeds.
         ldap = settings.LDAP
@@ -84,22 +84,18 @@ class DirectoryBackend(ModelBackend):
         entry = _ask(ldap, username, password)
         if entry is None or not _may_be_in_directory(entry.username):
             return None
-        user = _account(entry)
-        if not self.user_can_authenticate(user):
-            return None
-        if ldap.roles:
-            _give_role(user, entry.groups, ldap)
-        return user
+        user = _account(entry, ldap, request)
+        return user if self.user_can_authenticate(user) else None
 
 
 def _may_be_in_directory(name: str) -> bool:
-    """Whether the name is valid here and no account of that name has its own password."""
+    """Whether the name is valid here, and no account of that name has its own password or is a program's."""
     try:
         User._meta.get_field("username").run_validators(name)
     except ValidationError:
         return False
     own = User.objects.filter(username__iexact=name)
-    return not any(user.has_usable_password() for user in own)
+    return not any(user.has_usable_password() or rights.is_service(user) for user in own)
 
 
 def _ask(ldap: Ldap, name: str, password: str) -> Entry | None:
@@ -192,31 +188,30 @@ def _first(values: Any, name: str) -> str:
     return str(value or "")
 
 
-def _account(entry: Entry) -> User:
-    """Create or update the person's account with the directory's name and mail address."""
+def _account(entry: Entry, ldap: Ldap, request: HttpRequest | None) -> User:
+    """Create or update the person's account with the directory's name, mail address and groups.
+
+    Raises:
+        Forbidden: newcomers need an invitation, or a group with a role.
+    """
     fields = {"first_name": entry.first_name, "last_name": entry.last_name, "email": entry.email}
     user = User.objects.filter(username__iexact=entry.username).first()
     if user is None:
-        return User.objects.create_user(entry.username, **fields)  # without a password in Berth
+        return _new_account(entry, ldap, request, fields)
     for name, value in fields.items():
         setattr(user, name, value)
     user.save(update_fields=list(fields))
+    if user.is_active:
+        newcomers.follow_groups(user, entry.groups, ldap.roles)
     return user
 
 
-def _give_role(user: User, groups: list[str], ldap: Ldap) -> None:
-    """Give the strongest role of the person's groups; submitter if they are in none."""
-    names = {_comparable(group) for group in groups}
-    named = [role for role, group in ldap.roles if _comparable(group) in names]
-    role = Role(named[0]) if named else Role.SUBMITTER
-    if rights.role_of(user) == role:
-        return
-    try:
-        accounts.set_role(user, role, by=user)
-    except Conflict as error:  # the last admin
-        logger.warning("The directory gives %s the role %s, but: %s", user.get_username(), role, error)
-
-
-def _comparable(group: str) -> str:
-    """Normalize a group's name: directories vary its blanks and its case."""
-    return ",".join(part.strip() for part in group.casefold().split(","))
+def _new_account(entry: Entry, ldap: Ldap, request: HttpRequest | None, fields: Mapping[str, str]) -> User:
+    invitation = newcomers.invitation_of(request)
+    newcomers.check_newcomer(invitation, entry.groups, ldap.roles)
+    with transaction.atomic():
+        user = User.objects.create_user(entry.username, **fields)  # without a password in Berth
+        newcomers.admit(user, entry.groups, ldap.roles, invitation)
+    if invitation is not None and request is not None:
+        request.session.pop(newcomers.IN_SESSION, None)
+    return user

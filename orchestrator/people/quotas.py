@@ -7,12 +7,15 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, TooMany
+from orchestrator.live import wakeups
 from orchestrator.models import WAITING_STATES, Job, Lease, Quota
+from orchestrator.people import audit
 from orchestrator.spec.job_spec import JobSpec
 
 WEEK = timedelta(days=7)
@@ -20,6 +23,7 @@ WEEK_H = 168
 HOUR_S = 3600.0
 MOST_QUEUED = 20_000  # default limit of one person
 TRY_AGAIN_S = 60.0
+UNLIMITED = 1_000_000  # devices
 LIMITS = ("max_devices", "max_queued", "gpu_hours_a_week", "weight")
 Place = tuple[int | None, str | None]  # user and pool, as in a quota's row
 
@@ -157,6 +161,73 @@ def standings(user: AbstractBaseUser, now: datetime | None = None) -> list[Stand
         jobs = waiting if pool_id is None else waiting.filter(pool=pool_id)
         rows.append(Standing(pool_id, leases.count(), jobs.count(), gpu_s / HOUR_S, limits))
     return rows
+
+
+def set_limits(
+    user: User, changes: Mapping[str, float | None], *, by: AbstractBaseUser, address: str = ""
+) -> Quota | None:
+    """Change a person's own limits over all pools; without any that remains there is no quota.
+
+    Raises:
+        Impossible: a limit makes no sense.
+    """
+    with transaction.atomic():
+        quota = Quota.objects.select_for_update(of=("self",)).filter(user=user, pool=None).first()
+        quota = quota or Quota(user=user, pool=None)
+        if all(getattr(quota, name) == value for name, value in changes.items()):
+            return quota if quota.pk else None
+        for name, value in changes.items():
+            setattr(quota, name, value)
+        if any(getattr(quota, name) is not None for name in LIMITS):
+            check_quota(quota)
+            quota.save()
+        elif quota.pk is not None:
+            quota.delete()
+        audit.record(by, "quota.changed", f"quota of {user.get_username()}", describe(quota), address=address)
+        wakeups.schedule()
+    return None if quota.pk is None else quota
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesLeft:
+    """How many more devices a limit lets a person hold now, and the limit in words."""
+
+    devices: int
+    limit: str
+
+
+def devices_left(user_id: int, now: datetime | None = None) -> dict[str | None, DevicesLeft]:
+    """What a person's limits leave them, by pool; None: over all pools, where CPU slots do not count.
+
+    Places without a limit are missing.
+    """
+    rules = Rulebook.read()
+    places = {pool: rules.of(user_id, pool) for pool in (None, *sorted(rules.pools))}
+    places = {pool: each for pool, each in places.items() if _limits_devices(each)}
+    if not places:
+        return {}
+    leases = Lease.objects.active().filter(attempt__job__owner=user_id)
+    rows = list(leases.values_list("attempt__job__pool_id", "attempt__job__spec_fields__gpus"))
+    by_hours = any(each.gpu_hours_a_week is not None for each in places.values())
+    used = week_gpu_s([user_id], now) if by_hours else {}
+    left = {}
+    for place, limits in places.items():
+        held = sum(pool == place or (place is None and gpus != 0) for pool, gpus in rows)
+        gpu_s = sum(part for (_, pool), part in used.items() if place in (None, pool))
+        left[place] = _left(limits, held, gpu_s)
+    return left
+
+
+def _limits_devices(limits: Limits) -> bool:
+    return limits.max_devices is not None or limits.gpu_hours_a_week is not None
+
+
+def _left(limits: Limits, held: int, gpu_s: float) -> DevicesLeft:
+    hours, most = limits.gpu_hours_a_week, limits.max_devices
+    if hours is not None and (gpu_s >= hours * HOUR_S or most is None):
+        used_up = gpu_s >= hours * HOUR_S
+        return DevicesLeft(0 if used_up else UNLIMITED, f"{hours:g} GPU-hours in seven days")
+    return DevicesLeft(max(0, (most or 0) - held), _devices(most or 0))
 
 
 def check_quota(quota: Quota) -> None:

@@ -11,12 +11,14 @@ A right in one pool makes a submitter its operator, or lets them submit to it if
 admins; people without a role are submitters.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from orchestrator.exceptions import Forbidden
-from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope
+from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope, Sweep
+from orchestrator.models.people import operated_pools
+from orchestrator.spec.remote_data import looks_remote, without_query
 
 # What a job does, as opposed to where, when and with how much of the machine.
 WHAT_RUNS = frozenset(
@@ -25,6 +27,7 @@ WHAT_RUNS = frozenset(
         "entrypoint",
         "module",
         "command",
+        "program",
         "git",
         "workdir",
         "args",
@@ -80,6 +83,15 @@ def widest_scope(user: Someone) -> str:
     return Scope.READ if role_of(user) == Role.VIEWER else Scope.WRITE
 
 
+def may_submit(user: Someone, pool: Pool) -> bool:
+    """Whether ``check_submit`` lets a person submit to a pool."""
+    try:
+        check_submit(user, pool)
+    except Forbidden:
+        return False
+    return True
+
+
 def check_submit(user: Someone, pool: Pool) -> None:
     """Check that a person may submit to a pool.
 
@@ -88,12 +100,29 @@ def check_submit(user: Someone, pool: Pool) -> None:
     """
     role = right_in(user, pool.name)
     if role == Role.VIEWER:
-        raise Forbidden("Your role is viewer, which is read-only. Ask an admin for the role submitter.")
+        raise Forbidden(why_read_only(user))
     if pool.open or role != Role.SUBMITTER:
         return
     if not PoolRight.objects.filter(user_id=user.pk or 0, pool=pool).exists():
         sentence = f"Pool {pool.name} is closed to you. Ask one of its operators for the right to submit."
         raise Forbidden(sentence, fields={"pool": [sentence]})
+
+
+def waits(user: Someone) -> bool:
+    """Whether a newcomer is not approved yet."""
+    return Person.objects.filter(user_id=user.pk or 0, waits=True).exists()
+
+
+def is_service(user: Someone) -> bool:
+    """Whether the account is a program's, which signs in nowhere."""
+    return Person.objects.filter(user_id=user.pk or 0, service=True).exists()
+
+
+def why_read_only(user: Someone) -> str:
+    """Say to a viewer why they change nothing."""
+    if waits(user):
+        return "Your account is new. An operator has to approve it before you can run anything."
+    return "Your role is viewer, which is read-only. Ask an admin for the role submitter."
 
 
 def check_priority(user: Someone, pool_id: str, priority: int) -> None:
@@ -110,16 +139,32 @@ def check_priority(user: Someone, pool_id: str, priority: int) -> None:
         )
 
 
-def may_steer(user: Someone, job: Job) -> bool:
-    """Whether a person who may see a job may also steer it."""
+def may_steer(user: Someone, job: Job | Sweep) -> bool:
+    """Whether a person who may see a job or a sweep may also steer it: its owner, and operators of its pool."""
     role = right_in(user, job.pool_id)
     return role != Role.VIEWER and (role != Role.SUBMITTER or job.owner_id == user.pk)
+
+
+def steered_by(user: Someone) -> Callable[[Job], bool]:
+    """``may_steer`` for the jobs of a list: asks the database once, not once for each job."""
+    if role_of(user) == Role.VIEWER:
+        return lambda job: False
+    pools = operated_pools(user)
+    return lambda job: pools is None or job.owner_id == user.pk or job.pool_id in pools
 
 
 def environment_of(job: Job, user_id: int | None, hidden: str | None = None) -> dict[str, str | None]:
     """A job's environment as one person may see it: everybody sees the names, only the owner the values."""
     values: dict[str, str | None] = job.spec_fields.get("env") or {}
     return values if user_id is not None and user_id == job.owner_id else dict.fromkeys(values, hidden)
+
+
+def datasets_of(job: Job, user_id: int | None) -> list[str]:
+    """A job's data as one person may see it: the query of an address may be a password, which is its owner's."""
+    named: list[str] = job.spec_fields.get("datasets") or []
+    if user_id is not None and user_id == job.owner_id:
+        return named
+    return [without_query(each) if looks_remote(each) else each for each in named]
 
 
 def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:
@@ -159,6 +204,38 @@ def check_operate(user: Someone, pool_id: str) -> None:
     """
     if right_in(user, pool_id) not in {Role.OPERATOR, Role.ADMIN}:
         raise Forbidden(f"Only operators of pool {pool_id} may do this. Ask the person who runs this server.")
+
+
+def hosts(user: Someone) -> bool:
+    """Whether a person runs this server for others: operators of every pool, and admins."""
+    return role_of(user) in {Role.OPERATOR, Role.ADMIN}
+
+
+def check_host(user: Someone) -> None:
+    """Check that a person may see everybody's account, invite people and approve newcomers.
+
+    Raises:
+        Forbidden: they may not.
+    """
+    if not hosts(user):
+        raise Forbidden("Only operators of every pool may do this. Ask the person who runs this server.")
+
+
+def check_give(user: Someone, role: Role, pools: Mapping[str, str]) -> None:
+    """Check that a person may make somebody else this, with these rights in pools.
+
+    Raises:
+        Forbidden: it is more than they may give.
+    """
+    check_host(user)
+    if role_of(user) == Role.ADMIN:
+        return
+    if role in {Role.OPERATOR, Role.ADMIN}:
+        sentence = f"Only admins may make somebody {role}. You may choose viewer or submitter."
+        raise Forbidden(sentence, fields={"role": [sentence]})
+    if Right.OPERATE in pools.values():
+        sentence = "Only admins may let somebody operate a pool. You may give the right to submit."
+        raise Forbidden(sentence, fields={"pools": [sentence]})
 
 
 def check_admin(user: Someone) -> None:

@@ -10,6 +10,34 @@ from urllib.parse import urlsplit
 from orchestrator.exceptions import WrongSetting
 
 PROVIDER = "oidc"  # in the addresses: /sso/oidc/login/callback/
+WAIT, INVITED, SUBMITTER = "wait", "invited", "submitter"
+NEWCOMERS = (WAIT, INVITED, SUBMITTER)
+# Issuers where anybody can have an account, by host; of Microsoft's, those paths that are no single tenant.
+_PUBLIC_HOSTS = frozenset(
+    [
+        "accounts.google.com",
+        "appleid.apple.com",
+        "gitlab.com",
+        "github.com",
+        "orcid.org",
+        "www.linkedin.com",
+        "www.facebook.com",
+        "discord.com",
+        "id.twitch.tv",
+        "slack.com",
+        "api.login.yahoo.com",
+        "login.salesforce.com",
+    ]
+)
+_PUBLIC_TENANTS = frozenset(
+    [
+        "common",
+        "organizations",
+        "consumers",
+        "9188040d-6c67-4c5b-b112-36a304b66dad",
+    ]  # the last: private accounts
+)
+_DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?\.[a-z0-9-]+")
 ROLES = ("admin", "operator", "submitter", "viewer")  # the strongest first
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 
@@ -20,6 +48,10 @@ class OpenIdConnect:
     client_id: str
     client_secret: str
     name: str  # on the button of the sign-in page
+    domains: frozenset[str]  # of mail addresses that newcomers have; empty: any
+    roles: tuple[tuple[str, str], ...]  # (role, name of the group), the strongest role first
+    groups_claim: str  # the claim that lists a person's groups
+    public: bool  # anybody in the world can have an account there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +83,52 @@ def read_openid_connect(variables: Mapping[str, str]) -> OpenIdConnect | None:
         raise WrongSetting(
             "BERTH_OIDC_CLIENT_ID is missing; give the client id that the issuer assigned to Berth."
         )
+    domains = _read_domains(variables)
+    public = _is_public(issuer)
+    if public and not domains and read_newcomers(variables) != INVITED:
+        raise WrongSetting(
+            f"Anybody can have an account at {parts.hostname}. Set BERTH_OIDC_DOMAINS to the domains of your people's "
+            "mail addresses, or BERTH_NEWCOMERS=invited."
+        )
     return OpenIdConnect(
         issuer.rstrip("/"),
         client_id,
         _read_secret(variables),
         variables.get("BERTH_OIDC_NAME", "single sign-on"),
+        domains,
+        _read_roles(variables, "BERTH_OIDC_ROLES"),
+        variables.get("BERTH_OIDC_GROUPS_CLAIM", "groups"),
+        public,
     )
+
+
+def read_newcomers(variables: Mapping[str, str]) -> str:
+    """What becomes of people whom an identity provider knows and Berth does not yet: ``BERTH_NEWCOMERS``.
+
+    Raises:
+        WrongSetting: with one sentence for the terminal.
+    """
+    chosen = variables.get("BERTH_NEWCOMERS", "") or WAIT
+    if chosen not in NEWCOMERS:
+        raise WrongSetting(f"BERTH_NEWCOMERS is {chosen!r}; give one of {', '.join(NEWCOMERS)}.")
+    return chosen
+
+
+def _read_domains(variables: Mapping[str, str]) -> frozenset[str]:
+    text = variables.get("BERTH_OIDC_DOMAINS", "")
+    domains = frozenset(word.casefold() for word in text.replace(",", " ").split())
+    if wrong := sorted(word for word in domains if not _DOMAIN.fullmatch(word)):
+        raise WrongSetting(
+            f"BERTH_OIDC_DOMAINS has {wrong[0]!r}; give domains of mail addresses, such as lab.example."
+        )
+    return domains
+
+
+def _is_public(issuer: str) -> bool:
+    parts = urlsplit(issuer)
+    if parts.hostname == "login.microsoftonline.com":
+        return parts.path.strip("/").partition("/")[0] in _PUBLIC_TENANTS
+    return parts.hostname in _PUBLIC_HOSTS
 
 
 def _read_secret(variables: Mapping[str, str]) -> str:
@@ -101,18 +173,19 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
         start_tls=urlsplit(url).scheme == "ldap",
         domain=variables.get("BERTH_LDAP_DOMAIN", ""),
         ca_file=ca_file,
-        roles=_read_roles(variables.get("BERTH_LDAP_ROLES", "")),
+        roles=_read_roles(variables, "BERTH_LDAP_ROLES"),
     )
 
 
-def _read_roles(text: str) -> tuple[tuple[str, str], ...]:
+def _read_roles(variables: Mapping[str, str], setting: str) -> tuple[tuple[str, str], ...]:
     """``admin=cn=gpu-admins,ou=groups,dc=lab; operator=...``"""
     groups: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(";"))):
+    for part in filter(None, (part.strip() for part in variables.get(setting, "").split(";"))):
         role, _, group = part.partition("=")
-        if role.strip() not in ROLES or "=" not in group:
+        is_group = "=" in group if setting == "BERTH_LDAP_ROLES" else bool(group.strip())
+        if role.strip() not in ROLES or not is_group:
             raise WrongSetting(
-                f"BERTH_LDAP_ROLES has {part!r}; give role=group pairs separated by ';', with the roles "
+                f"{setting} has {part!r}; give role=group pairs separated by ';', with the roles "
                 f"{', '.join(ROLES)}."
             )
         groups[role.strip()] = group.strip()
@@ -124,6 +197,7 @@ def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
 
     Lists are appended to existing settings, everything else is set.
     """
+    variables = {name: text for name, text in variables.items() if text}
     settings: dict[str, Any] = {}
     backends = []
     if (ldap := read_ldap(variables)) is not None:
@@ -133,6 +207,7 @@ def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
         backends.append("allauth.account.auth_backends.AuthenticationBackend")
         settings |= _oidc_settings(oidc)
     if backends:
+        settings["NEWCOMERS"] = read_newcomers(variables)
         settings["AUTHENTICATION_BACKENDS"] = ["django.contrib.auth.backends.ModelBackend", *backends]
     return settings
 
@@ -147,17 +222,16 @@ def _oidc_settings(oidc: OpenIdConnect) -> dict[str, Any]:
     }
     return {
         "INSTALLED_APPS": [
-            "allauth",
-            "allauth.account",
             "allauth.socialaccount",
             "allauth.socialaccount.providers.openid_connect",
         ],
-        "MIDDLEWARE": ["allauth.account.middleware.AccountMiddleware"],
         "SOCIALACCOUNT_PROVIDERS": {"openid_connect": {"APPS": [app], "OAUTH_PKCE_ENABLED": True}},
-        "SOCIALACCOUNT_ONLY": True,
+        "SOCIALACCOUNT_EMAIL_VERIFICATION": "none",  # the issuer verifies its people
         "SOCIALACCOUNT_OPENID_CONNECT_URL_PREFIX": "",
         "SOCIALACCOUNT_EMAIL_AUTHENTICATION": False,  # an e-mail address alone must not open an existing account
         "SOCIALACCOUNT_STORE_TOKENS": False,
-        "ACCOUNT_EMAIL_VERIFICATION": "none",  # left to the issuer
+        "ACCOUNT_ADAPTER": "dashboard.pages.issuer.AccountAdapter",
+        "SOCIALACCOUNT_ADAPTER": "dashboard.pages.issuer.IssuerAdapter",
         "SINGLE_SIGN_ON_NAME": oidc.name,
+        "OPENID_CONNECT": oidc,
     }

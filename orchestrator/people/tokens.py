@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import OperationalError, transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Forbidden, Malformed
+from orchestrator.exceptions import Conflict, Forbidden, Malformed
 from orchestrator.models import AgentRules, Scope, Token
 from orchestrator.people import audit, rights
 from orchestrator.spec.plain_text import clean_text
@@ -50,6 +50,7 @@ def issue(
     ends_by: datetime | None = None,
     address: str = "",
     agent: AgentLimits | None = None,
+    by: AbstractBaseUser | None = None,
 ) -> tuple[Token, str]:
     """Create a token; the second value is the only copy of its text.
 
@@ -57,6 +58,7 @@ def issue(
         life_s: seconds until it expires; None: never.
         at_most: the caller's scope, which a new token cannot exceed.
         agent: makes the token an agent's, which has these limits.
+        by: who creates it for a service account; None: its owner does.
         ends_by: when the caller's token expires. A new token cannot outlive it, or a stolen one would never end.
 
     Raises:
@@ -64,6 +66,7 @@ def issue(
         Forbidden: the scope exceeds the caller's.
     """
     _check(name := _clean_name(name), scope, life_s)
+    _check_owner(user, life_s, by)
     if not (allows(at_most, scope) and allows(rights.widest_scope(user), scope)):
         raise Forbidden(f"You cannot create a token with the scope {scope}. Choose a smaller one.")
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
@@ -86,9 +89,24 @@ def issue(
             AgentRules.objects.create(token=token, **agent._asdict())
         life = "never expires" if expires_at is None else f"until {expires_at:%Y-%m-%d}"
         kind = "agent's token" if agent else "token"
-        text_of_audit = f"Created the {kind} {name} ({scope}, {life})."
-        audit.record(user, "token.made", f"token {prefix}", text_of_audit, address=address)
+        whose = "" if by is None else f" of {user.get_username()}"
+        text_of_audit = f"Created the {kind} {name}{whose} ({scope}, {life})."
+        audit.record(by or user, "token.made", f"token {prefix}", text_of_audit, address=address)
     return token, text
+
+
+def _check_owner(user: User, life_s: float | None, by: AbstractBaseUser | None) -> None:
+    """Check who creates this token: people their own, operators the tokens of programs, which end."""
+    service, name = rights.is_service(user), user.get_username()
+    if by is None and service:
+        raise Forbidden("A service account creates no tokens. Ask the person who runs this server for one.")
+    if by is not None and not service:
+        raise Conflict(f"{name} is a person, who creates their own tokens on the Account page.")
+    if service and life_s is None:
+        raise Malformed(
+            f"A token of a service account ends. Give seconds, at most {LONGEST_LIFE_S}.",
+            fields={"expires_in_s": ["give seconds"]},
+        )
 
 
 def in_header(header: str) -> str | None:

@@ -44,6 +44,7 @@ class UsageRow:
     jobs_started: int = 0
     queue_s: float = 0.0  # of all jobs whose first start is in the window
     longest_queue_s: float = 0.0
+    energy_j: float = 0.0  # of its jobs on devices that measure it
 
     @property
     def wasted_s(self) -> float:
@@ -73,6 +74,7 @@ class _Run:
     pool: str
     lost_from: float | None  # work from this time on was lost
     idle_part: float  # share of its time
+    watts: float  # on average; 0: the device does not say
 
 
 def read_usage(
@@ -127,6 +129,7 @@ def _key(by: By, owner: str, pool: str, at_s: float) -> str:
 
 def _add(row: UsageRow, piece: Piece, run: _Run) -> None:
     row.gpu_s += piece.seconds
+    row.energy_j += run.watts * (piece.end - piece.start)
     if run.lost_from is not None and piece.start >= run.lost_from:
         row.failed_s += piece.seconds
     else:
@@ -175,6 +178,7 @@ def _held(start: datetime, end: datetime, now: datetime) -> dict[str, list[Held]
             lease.device.pool_id,
             None if lost_from is None else max(lost_from, lease.started_at).timestamp(),
             min(1.0, lease.idle_s / lasted_s) if lasted_s else 0.0,
+            (lease.energy_j or 0.0) / lasted_s if lasted_s else 0.0,
         )
         held[lease.device_id].append(Held(run, lease.started_at.timestamp(), ended.timestamp(), lease.part))
     return held

@@ -1,15 +1,16 @@
 """Whether a device is free for a person, and if not, why: one answer for tiles, lists, REST and the command line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 
 from berth import words
-from orchestrator.live.readings import DeviceEntry, NowReadings
-from orchestrator.models import Device, Health, Lease, PoolRight, Role
+from orchestrator.live.readings import DeviceEntry
+from orchestrator.models import Device, Health, PoolRight, Role
 from orchestrator.people import rights
+from orchestrator.people.quotas import DevicesLeft, devices_left
 from orchestrator.people.rights import Someone
 from orchestrator.scheduler.passes.restrictions import Restriction, read_restrictions
 
@@ -19,6 +20,7 @@ FOREIGN_SHOWN_BYTES = 64 * words.MIB  # less is a display server and not shown
 class Availability(StrEnum):
     FREE = "free"  # a job of this person could start on it now
     KEPT = "kept"  # no job holds it, but another job or other people have a claim to it
+    LIMITED = "limited"  # no job holds it, but this person's limit is used up
     CLOSED = "closed"  # no job holds it, but its pool takes no jobs of this person
     HELD = "held"  # by jobs of Berth
     FOREIGN = "foreign"  # by external processes
@@ -49,6 +51,11 @@ class AvailabilityReader:
         self._now = now
         self._restrictions: Mapping[str, list[Restriction]] = read_restrictions(now)
 
+    def restriction(self, device_id: str) -> Restriction | None:
+        """What keeps this person from the device apart from its jobs; None: nothing."""
+        restrictions = self._restrictions.get(device_id, ())
+        return next((one for one in restrictions if one.binds(self._name)), None)
+
     def judge(self, device: Device, *, held: bool, entry: DeviceEntry | None) -> DeviceAvailability:
         """
         Args:
@@ -69,17 +76,29 @@ class AvailabilityReader:
         return self._unheld(device)
 
     def _unheld(self, device: Device) -> DeviceAvailability:
-        restrictions = self._restrictions.get(device.pk, ())
-        keep = next((one for one in restrictions if one.binds(self._name)), None)
+        keep = self.restriction(device.pk)
         if keep is not None:
             return DeviceAvailability(Availability.KEPT, keep.sentence(self._id, self._now), keep)
-        if not self._may_submit(device):
+        if not self.may_submit(device):
             return DeviceAvailability(
                 Availability.CLOSED, f"Free, but pool {device.pool_id} is closed to you."
             )
+        if (limit := self._limit_reached(device)) is not None:
+            return DeviceAvailability(Availability.LIMITED, f"Free, but your limit of {limit} is used up.")
         return DeviceAvailability(Availability.FREE, "Free.")
 
-    def _may_submit(self, device: Device) -> bool:
+    def _limit_reached(self, device: Device) -> str | None:
+        """The limit that keeps this person from one more device of this kind and pool."""
+        places = [device.pool_id] if device.kind == "cpu" else [None, device.pool_id]
+        limits = [self.left[place] for place in places if place in self.left]
+        return next((each.limit for each in limits if each.devices == 0), None)
+
+    @cached_property
+    def left(self) -> Mapping[str | None, DevicesLeft]:
+        """What this person's limits leave them, by pool; None: over all pools."""
+        return devices_left(self._id, self._now) if self._id is not None else {}
+
+    def may_submit(self, device: Device) -> bool:
         # A viewer submits nothing anywhere; for them "free" means the same as for everybody else.
         return device.pool.open or self._role != Role.SUBMITTER or device.pool_id in self._pools
 
@@ -91,15 +110,3 @@ class AvailabilityReader:
     def _pools(self) -> set[str]:
         rights_of_theirs = PoolRight.objects.filter(user_id=self._id or 0)
         return set(rights_of_theirs.values_list("pool_id", flat=True))
-
-
-def read_availability(
-    user: Someone, devices: Iterable[Device], readings: NowReadings, now: datetime
-) -> dict[str, DeviceAvailability]:
-    """The availability of each device for a person, by device id; leases tell which devices jobs hold."""
-    reader = AvailabilityReader(user, now)
-    held = set(Lease.objects.active().values_list("device_id", flat=True))
-    return {
-        device.pk: reader.judge(device, held=device.pk in held, entry=readings.device(device.pk))
-        for device in devices
-    }

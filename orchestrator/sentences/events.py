@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from berth import words
+from berth.field import AS_MANY
 from orchestrator.facts.events import Happened
 from orchestrator.sentences.table import say_json, says
 from orchestrator.sentences.waits import say_wait
@@ -68,9 +69,19 @@ def _checkpoint_asked() -> str:
     return "A checkpoint was asked for."
 
 
+@says(Happened.PROFILE_ASKED)
+def _profile_asked() -> str:
+    return "A profile of the next steps was asked for."
+
+
 @says(Happened.CHECKPOINT_DELETED)
 def _checkpoint_deleted(name: str, step: int | None) -> str:
     return f"Deleted {name}." if step is None else f"Deleted {name} (step {step:,})."
+
+
+@says(Happened.MADE_MODEL)
+def _made_model(model: str, name: str, step: int | None) -> str:
+    return f"{name} became {model}." if step is None else f"{name} (step {step:,}) became {model}."
 
 
 @says(Happened.STARTS)
@@ -116,6 +127,44 @@ def _fewer_devices(devices: int, asked: int, pool: str) -> str:
 @says(Happened.ALL_DEVICES)
 def _all_devices(asked: int, pool: str) -> str:
     return f"All {asked} devices that it asks for work again in pool {pool}."
+
+
+@says(Happened.DEVICES_CHOSEN)
+def _devices_chosen(
+    devices: int, least: int, most: int, used_percent: int, measured: bool, elastic: bool, wanted: bool
+) -> str:
+    """Why a job got this number of devices, and what would change it."""
+    asked = f"{least} or more" if most == AS_MANY else f"{least} to {most}"
+    source = "by the steps/s of earlier runs" if measured else "as a guess, because no run has shown it"
+    said = f"Takes {words.plural(devices, 'device')}; it allows {asked}."
+    said += f" Each does {used_percent} % of what one alone would do, {source}."
+    if wanted and not elastic:
+        said += " Keeps this number while it runs: the script has not been seen to resume on another one."
+    return said
+
+
+@says(Happened.RESIZED)
+def _resized(
+    before: int,
+    after: int,
+    end_before: str | None = None,
+    end_after: str | None = None,
+    steps_per_s: float | None = None,
+) -> str:
+    said = f"{before} -> {after} devices"
+    if end_before is None or end_after is None:
+        return f"{said}."
+    was, now = (datetime.fromisoformat(text).astimezone(UTC) for text in (end_before, end_after))
+    day = "" if was.date() == now.date() else "%Y-%m-%d "
+    return f"{said}: was to end {was:{day}%H:%M}, now {now:{day}%H:%M} UTC."
+
+
+@says(Happened.MOVES_APART)
+def _moves_apart(slowed: str, beside: str, percent: int, most_percent: int) -> str:
+    return (
+        f"{slowed} is {percent} % slower beside {beside}, and the pool allows {most_percent} %: "
+        "moves to a device that is idle."
+    )
 
 
 @says(Happened.RUNS)
@@ -199,6 +248,17 @@ def _device_faulty(device: str, error: str) -> str:
 @says(Happened.DEVICE_ERROR)
 def _device_error(device: str, xid: int, meaning: str) -> str:
     return f"{device} reported {meaning}"
+
+
+@says(Happened.DEVICE_DRAINED)
+def _device_drained(device: str, by: str, reason: str, until_s: float | None) -> str:
+    why = f": {reason}" if reason else ""
+    end = (
+        ""
+        if until_s is None
+        else f" It is out of use until {datetime.fromtimestamp(until_s, UTC):%Y-%m-%d %H:%M} UTC."
+    )
+    return f"{by} takes {device} out of use{why}. This job goes on; nothing new starts there.{end}"
 
 
 @says(Happened.SLOWED_DOWN)

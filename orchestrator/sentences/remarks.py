@@ -1,5 +1,8 @@
 """What is noticed about a job without a change of its state: its checkpoints, its numbers, its files."""
 
+from collections.abc import Mapping, Sequence
+
+from berth import words
 from orchestrator.facts.events import Happened
 from orchestrator.sentences.table import says
 
@@ -139,6 +142,54 @@ def _run_less_memory(step: int, change: str, why: str) -> str:
     return f"{change[:1].upper()}{change[1:]}: in step {step:,} {why}."
 
 
+PARTS = {
+    "compute_s": "computes",
+    "data_s": "waits for data",
+    "copy_s": "copies",
+    "exchange_s": "exchanges between ranks",
+    "idle_s": "runs other Python or idles",
+}
+MUCH_PERCENT = 20
+_ADVICE = {
+    "data_s": "Give its DataLoader more workers (num_workers), or prepare the data beforehand.",
+    "copy_s": "Copy with pin_memory=True and non_blocking=True, or keep the data on the device.",
+    "exchange_s": "Larger batches, or gradient accumulation, exchange less often.",
+    "idle_s": "The device waits for Python: larger batches, torch.compile, or fewer .item() and prints help.",
+}
+
+
+@says(Happened.RUN_PROFILED)
+def _run_profiled(steps: object, wall_s: object, device: object, trace: object, **parts: object) -> str:
+    """Where the time went, the largest part first; values are what the run wrote, so they may be anything."""
+    percents = profile_percents({"wall_s": wall_s, **parts})
+    if not percents:
+        return f"Profiled {steps} steps; the trace was too large to sum up."
+    whole = sorted(percents.items(), key=lambda part: -part[1])
+    told = ", ".join(f"{PARTS[name]} {percent:.0f} %" for name, percent in whole if percent >= 0.5)
+    whose = "GPU" if device == "gpu" else "training's thread"
+    sentence = f"Profiled {steps} steps: the {whose} {told} of the time."
+    loss = max((name for name in percents if name != "compute_s"), key=percents.__getitem__)
+    is_much = percents[loss] >= MUCH_PERCENT and (loss != "idle_s" or device == "gpu")
+    return f"{sentence} {_ADVICE[loss]}" if is_much else sentence
+
+
+def profile_percents(facts: Mapping[str, object]) -> dict[str, float]:
+    """Each part's share of the profiled time; empty where the facts do not tell it."""
+    wall_s, parts = facts.get("wall_s"), {name: facts.get(name) for name in PARTS}
+    if not _is_time(wall_s) or not wall_s or not all(map(_is_time, parts.values())):
+        return {}
+    return {name: min(100.0, 100 * float(str(part_s)) / float(str(wall_s))) for name, part_s in parts.items()}
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
+
+
+@says(Happened.RUN_NOT_PROFILED)
+def _run_not_profiled(why: object) -> str:
+    return f"The profile could not be made: {why}."
+
+
 @says(Happened.FILES_REMOVED_AFTER_DAYS)
 def _files_removed_after_days(days: int) -> str:
     return f"Files removed: kept for {days} days after the end."
@@ -152,3 +203,21 @@ def _files_removed_over_share(owner: str, share_gib: float) -> str:
 @says(Happened.ATTEMPTS_COUNTED)
 def _attempts_counted(last: int) -> str:
     return f"Attempts up to {last} were found on disk and counted."
+
+
+@says(Happened.PREDICTION_FAR_OFF)
+def _prediction_far_off(predicted_s: float, measured_s: float, device: str) -> str:
+    times = max(measured_s / predicted_s, predicted_s / measured_s)
+    slower = "longer" if measured_s > predicted_s else "less"
+    return (
+        f"A step took {times:.1f} times {slower} than predicted ({words.value(measured_s)} s, not "
+        f"{words.value(predicted_s)} s); the next predictions for {device} are corrected by what was measured."
+    )
+
+
+def say_beside(job: str, others: Sequence[str], percent: int, *, measured: bool) -> str:
+    """How much slower a job is beside its neighbours on a device: "vit-s is 18 % slower beside ner."."""
+    beside = f"{', '.join(others[:-1])} and {others[-1]}" if len(others) > 1 else others[0]
+    if percent < 1:
+        return f"{job} is {'' if measured else 'probably '}as fast beside {beside} as alone."
+    return f"{job} is {'' if measured else 'probably '}{percent} % slower beside {beside}."

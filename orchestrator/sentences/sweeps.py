@@ -9,6 +9,11 @@ from orchestrator.sentences.table import says
 MOST_NAMES = 10
 
 
+@says(SweepFact.PAUSED_BY)
+def _paused(by: str) -> str:
+    return f"Paused by {by}. Its trials stop at their next rung, and none begins until it is resumed."
+
+
 @says(SweepFact.STOPPED_BY)
 def _stopped(by: str) -> str:
     return f"Stopped by {by}."
@@ -28,6 +33,13 @@ def _device_time_spent(used_s: float, ended: int) -> str:
 @says(SweepFact.SPACE_TRIED)
 def _space_tried(points: int) -> str:
     return f"Every point of its space was tried ({points:,})."
+
+
+@says(SweepFact.LITTLE_TO_GAIN)
+def _little_to_gain(gain: float, least: float, metric: str, more_s: float) -> str:
+    more, gain_text, least_text = words.duration(more_s), words.value(gain), words.value(least)
+    expected = f"Another {more} of device time is expected to improve {metric} by {gain_text}"
+    return f"{expected}, less than {least_text}. It continues with a smaller least gain, or without one."
 
 
 @says(SweepFact.METRIC_MISSING)
@@ -55,6 +67,11 @@ def _trial_paused(rung: int) -> str:
 @says(SweepFact.TRIAL_STOPPED)
 def _trial_stopped(rung: int) -> str:
     return f"Stopped by its sweep at step {rung:,}: others lead there."
+
+
+@says(SweepFact.TRIAL_WAITS)
+def _trial_waits() -> str:
+    return "Its sweep is paused; it continues when the sweep is resumed."
 
 
 @says(SweepFact.TRIAL_NOT_NEEDED)

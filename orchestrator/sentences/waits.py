@@ -115,6 +115,18 @@ def _makes_room(facts: Facts) -> str:
     return f"Waits for {facts['stopped_job']}{more} to save a checkpoint and make room."
 
 
+def _neighbours(facts: Facts, now_s: float) -> str:
+    """Who would be slowed too much where there is memory."""
+    if "stopping" in facts:
+        return _makes_room(facts)
+    wanted = f"{facts['gpus']} {noun(facts['device_kinds'], facts['gpus'])}"
+    where = f"there is memory on {noun([facts['device_kind']], 1)} {facts['number']}"
+    slower = f"{facts['percent']} % slower"
+    if facts["itself"]:
+        return f"Waits for {wanted}: {where}, but beside {facts['beside']} it would be {slower}."
+    return f"Waits for {wanted}: {where}, but {facts['slowed']} would be {slower} beside it."
+
+
 def _held(facts: Facts, now_s: float) -> str:
     if "kept_for" not in facts:
         return _devices(facts, now_s)
@@ -250,6 +262,7 @@ WAITS: dict[str, Words] = {
     NOT_SEEN: _not_seen,
     "devices": _devices,
     "memory": _devices,
+    "neighbours": _neighbours,
     "held": _held,
     "reserved": _reserved,
     "unavailable": _unavailable,

@@ -26,10 +26,12 @@ django_application = get_asgi_application()  # loads the models; the consumers n
 from dashboard.live.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
 from orchestrator.api.http.agents_door import AgentsDoor  # noqa: E402  # likewise
 from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
+from orchestrator.server.sessions_port import SessionsPort  # noqa: E402  # likewise
 
 application = ProtocolTypeRouter(
     {
         "http": WithPolling(BodyLimit(AgentsDoor(Departures(django_application)))),
         "websocket": URLRouter(websocket_urlpatterns),
+        "lifespan": SessionsPort(),
     }
 )

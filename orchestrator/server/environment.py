@@ -15,7 +15,24 @@ from orchestrator.store.files.file_systems import mount_of
 from orchestrator.store.layout import Home
 
 LONGEST_SOCKET_PATH_BYTES = 100  # the kernel refuses 108 and more; leave room for temporary names
+# An origin: a star stands for a session's id, as the first label of the name.
+_SESSIONS_URL = re.compile(
+    r"https?://(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9]\d{0,4})?", re.ASCII
+)
 _DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}GiB", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsSetting:
+    """Where browsers reach sessions: our second port, and the address that leads to it."""
+
+    port: int = 0  # 0: none, so sessions open in no browser
+    url: str = ""  # with a star for the session's id, or a plain origin; empty: the port beside Berth's own
+
+    @property
+    def own_origins(self) -> bool:
+        """Whether each session has an origin of its own, so that its scripts reach nothing of another's."""
+        return "*" in self.url
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +68,10 @@ class Environment:
     data_allow: tuple[str, ...]  # hosts inside the network that data may be fetched from
     user_data_gib: int  # limit of one person's pushed data; 0: none
     packages_gib: int = 100  # limit of the downloaded packages that no environment uses; 0: none
+    visibility: str = "project"  # who sees jobs where neither they nor their pool say it
+    second_factor: str = ""  # who needs one to sign in: staff, everybody; empty: who chose one
     git_roots: tuple[Path, ...] = ()  # folders of this server that code may be fetched from
+    sessions: SessionsSetting = SessionsSetting()  # where browsers reach sessions
 
     @property
     def redis_socket(self) -> Path:
@@ -65,6 +85,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     Raises:
         WrongSetting: with a sentence for the terminal.
     """
+    variables = set_ones(variables)
     home = Home(_read_home(variables))
     redis_url = variables.get("BERTH_REDIS_URL", "")
     if redis_url and not redis_url.startswith(("redis://", "rediss://", "unix://")):
@@ -101,8 +122,23 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         data_keep_days=_read_count(variables, "BERTH_DATA_KEEP_DAYS", default="30"),
         data_allow=_read_list(variables, "BERTH_DATA_ALLOW"),
         user_data_gib=_read_count(variables, "BERTH_USER_DATA_GIB", default="100"),
+        visibility=_read_choice(variables, "BERTH_VISIBILITY", ("project", "private", "lab")),
+        second_factor=_read_second_factor(variables),
         git_roots=_read_folders(variables, "BERTH_GIT_ROOTS"),
+        sessions=_read_sessions(variables),
     )
+
+
+def set_ones(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are set to something: a compose file and a unit pass the others as empty texts."""
+    return {name: text for name, text in variables.items() if text}
+
+
+def _read_second_factor(variables: Mapping[str, str]) -> str:
+    chosen = variables.get("BERTH_SECOND_FACTOR", "")
+    if chosen not in {"", "staff", "everybody"}:
+        raise WrongSetting(f"BERTH_SECOND_FACTOR is {chosen!r}; give staff or everybody, or leave it empty.")
+    return chosen
 
 
 def redis_socket(home: Home) -> Path:
@@ -133,6 +169,23 @@ def _read_port(variables: Mapping[str, str]) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
         raise WrongSetting(f"BERTH_PORT is {text!r}; give a number from 1 to 65535.")
     return int(text)
+
+
+def _read_sessions(variables: Mapping[str, str]) -> SessionsSetting:
+    text = variables.get("BERTH_SESSIONS_PORT", "")
+    if text and (not text.isascii() or not text.isdigit() or int(text) > 65535):
+        raise WrongSetting(
+            f"BERTH_SESSIONS_PORT is {text!r}; give a number from 1 to 65535, or 0 for no sessions in browsers."
+        )
+    beside = _read_port(variables) + 1
+    port = int(text) if text else beside if beside <= 65535 else 0
+    url = variables.get("BERTH_SESSIONS_URL", "").rstrip("/")
+    if url and not _SESSIONS_URL.fullmatch(url):
+        raise WrongSetting(
+            f"BERTH_SESSIONS_URL is {url!r}; give the origin of every session, with a star for its id, such as "
+            "https://*.sessions.lab.org, or one origin for all, such as https://berth.lab.org:8266."
+        )
+    return SessionsSetting(port, url.lower())
 
 
 def _read_devices(variables: Mapping[str, str]) -> str:

@@ -5,8 +5,6 @@ Logs contain text from users, so control characters are escaped.
 
 import logging
 
-import structlog
-
 
 def _shown(character: str) -> str:
     return character if character.isprintable() or character == "\t" else repr(character)[1:-1]
@@ -25,6 +23,8 @@ class TextLines(logging.Formatter):
 
 def json_lines() -> logging.Formatter:
     """One JSON object per record: timestamp, level, logger, event, exception."""
+    import structlog  # with rich, for its colours: every process would load both for lines of text
+
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,

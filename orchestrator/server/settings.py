@@ -15,7 +15,12 @@ try:
 except WrongSetting as error:
     raise SystemExit(f"Berth cannot start: {error}") from None
 
-BASE_DIR = Path(__file__).resolve().parent.parent.parent
+BASE_DIR = Path(__file__).resolve().parent.parent.parent  # of the packages: a clone, or site-packages
+_CLONE = (BASE_DIR / "manage.py").is_file()
+_BESIDE = (
+    [BASE_DIR] if _CLONE else []
+)  # of templates and static files; an installed app has its own (setup.py)
+EXAMPLES = BASE_DIR / "examples" if _CLONE else BASE_DIR / "orchestrator" / "examples"
 HOME = ENVIRONMENT.home
 
 try:
@@ -43,6 +48,10 @@ INSTALLED_APPS = [
     "channels",
     "ninja",
     "django_htmx",
+    # Second factors at sign-in; allauth.mfa needs the two others.
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -60,13 +69,14 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
 ]
 ROOT_URLCONF = "orchestrator.server.urls"
 ASGI_APPLICATION = "orchestrator.server.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [folder / "templates" for folder in _BESIDE],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -103,10 +113,18 @@ if ENVIRONMENT.tls:
     # Probes and Prometheus bypass the proxy.
     SECURE_REDIRECT_EXEMPT = [r"^api/v1/health/", r"^metrics$"]
 
+MFA_ADAPTER = "orchestrator.people.second_factor.Adapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "Berth"
+MFA_TOTP_TOLERANCE = 1  # clocks of phones are some seconds off
+ACCOUNT_EMAIL_VERIFICATION = "none"  # Berth sends no such mails; an issuer verifies its own people's
 INSTALLED_APPS += _SIGN_ON.pop("INSTALLED_APPS", [])
-MIDDLEWARE += _SIGN_ON.pop("MIDDLEWARE", [])
 SINGLE_SIGN_ON_NAME = ""  # set if people may sign in by OpenID Connect
 LDAP: single_sign_on.Ldap | None = None  # set if there is a directory
+OPENID_CONNECT: single_sign_on.OpenIdConnect | None = None  # set if there is an issuer
+NEWCOMERS = (
+    single_sign_on.WAIT
+)  # what becomes of people whom an identity provider knows and Berth does not yet
 globals().update(_SIGN_ON)
 
 LANGUAGE_CODE = "en"
@@ -116,7 +134,7 @@ USE_I18N = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = HOME.root / "static"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [folder / "static" for folder in _BESIDE]
 DOCUMENTATION_SITE = BASE_DIR / "build" / "docs" / "site"  # where `make docs` leaves it
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",

@@ -1,5 +1,7 @@
 """Static files: collected once, named by hash, minified and compressed."""
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,10 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):
     def create_compressor(self, **options: Any) -> Compressor:
         return QuickCompressor(**options)
 
+    def compress_files(self, paths: set[str]) -> Iterator[tuple[str, str]]:
+        """Compress only the files with a hash in their name: pages name no others, and each file is there twice."""
+        return iter(super().compress_files(paths & set(self.hashed_files.values())))
+
 
 def collect_static() -> None:
     """Hash and compress the static files, unless nothing changed."""
@@ -52,10 +58,16 @@ def collect_static() -> None:
 
 
 def _static_state() -> str:
-    """A stamp that changes with any static file, ours or a library's."""
-    newest, count = 0.0, 0
+    """A stamp that changes with any static file, ours or a library's; times say nothing of a version installed later.
+
+    The same for a clone and an installed package, which find the same files in other places.
+    """
+    sources: dict[str, Path] = {}
     for finder in get_finders():
         for path, storage in finder.list([]):
-            newest = max(newest, Path(storage.path(path)).stat().st_mtime)
-            count += 1
-    return f"{django.__version__} {count} {newest}"
+            sources.setdefault(path, Path(storage.path(path)))
+    digest = hashlib.sha256(django.__version__.encode())
+    for path, source in sorted(sources.items()):
+        content = source.read_bytes()
+        digest.update(f"{path} {len(content)} ".encode() + content)
+    return digest.hexdigest()

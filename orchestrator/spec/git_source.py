@@ -62,7 +62,7 @@ class Source(BaseModel):
     bundle: Annotated[StrictStr, AfterValidator(_sha256)] | None = None
     git: Annotated[StrictStr, AfterValidator(_address), Field(min_length=1, max_length=1000)] | None = None
     ref: Annotated[StrictStr, AfterValidator(_ref), Field(min_length=1, max_length=200)] | None = Field(
-        None, description="branch, tag or full commit; null: the repository's default branch"
+        None, description="branch, tag or commit; null: the repository's default branch"
     )
     key: Annotated[StrictStr, Field(min_length=1, max_length=128)] | None = Field(
         None, description="secret with the deploy key (ssh) or access token (https) of the repository"

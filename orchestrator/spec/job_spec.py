@@ -2,10 +2,11 @@
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from berth.field import AS_MANY
 from berth.job_fields import BY_NAME, STARTS, started_words
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.git_source import GitState, Source, called
@@ -28,9 +30,16 @@ from orchestrator.spec.plain_text import clean_text, why_unwritable
 from orchestrator.spec.remote_data import EXAMPLES, looks_remote, read_remote
 
 GIB = 1024**3
+# Fields of a job by name, not yet checked: what JobSpec.model_validate takes.
+JobFields: TypeAlias = dict[str, Any]
+
 YEAR_S = 366 * 24 * 3600
 DEFAULT_SCRIPT = "train.py"
 SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
+SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
+SHELLS_FLAG = re.compile(r"-[a-z]*c")  # the command is the next word
+_WORD_ENDS = re.compile(r"[\s;&|()]+")
+_SETS = re.compile(r"\w+=")  # a variable before a command
 # Before a slash the name of the person who pushed it, as accounts may be called.
 DATASET_REFERENCE = re.compile(
     r"(?:(?!\.{1,2}/)[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
@@ -39,6 +48,7 @@ PLACEHOLDER = re.compile(
     r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
 )
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RANGE = re.compile(r"(?P<least>\d{1,6})\.\.(?P<most>\d{1,6})|<=(?P<at_most>\d{1,6})", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # Variables that control the loader, the interpreter or our own launch are not for jobs.
 _REFUSED_NAMES = frozenset(
@@ -165,6 +175,20 @@ class Dependency(BaseModel):
         return self.job if self.when == "success" else {"job": self.job, "when": self.when}
 
 
+def _called(words: Sequence[str]) -> str:
+    """What a command is called: its script or module, else its program; of what a shell is given, that command."""
+    if PurePosixPath(words[0]).name in SHELLS:
+        flag = next((at for at, word in enumerate(words[:-1]) if SHELLS_FLAG.fullmatch(word)), None)
+        inner = _WORD_ENDS.split(words[flag + 1].strip()) if flag is not None else []
+        own = [word.strip("'\"") for word in inner if word and not _SETS.match(word)]
+        words = own or words
+    script = next((word for word in words if PurePosixPath(word).suffix in SCRIPT_SUFFIXES), None)
+    module = next((after for word, after in pairwise(words) if word == "-m"), None)
+    if script is None and module is not None:
+        return module.rpartition(".")[2] or module
+    return PurePosixPath(script or words[0]).stem or words[0]
+
+
 def _read_dependency(value: Any) -> Any:
     return {"job": value} if isinstance(value, str) else value
 
@@ -172,7 +196,7 @@ def _read_dependency(value: Any) -> Any:
 DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
 
 
-def describe_fields(schema: dict[str, Any]) -> None:
+def describe_fields(schema: Mapping[str, Any]) -> None:
     """Give the properties of a schema that are fields of a job their title, description and example."""
     for name, property_ in schema["properties"].items():
         if field := BY_NAME.get(name):
@@ -181,25 +205,43 @@ def describe_fields(schema: dict[str, Any]) -> None:
             property_.setdefault("examples", [field.example])
 
 
+def device_range(text: str) -> tuple[int, int]:
+    """The fewest and the most devices that a text such as "auto", "2..8" or "<=4" names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if text.strip() == "auto":
+        return 1, AS_MANY
+    if match := _RANGE.fullmatch(text.strip()):
+        least, most = int(match["least"] or 1), int(match["most"] or match["at_most"])
+        if 1 <= least <= most <= AS_MANY:
+            return least, most
+    raise ValueError(f"gpus: {text[:40]!r} is no number of devices; give 4, auto, 2..8 or <=4")
+
+
 class JobSpec(BaseModel):
     """A job as people write it; what its fields mean stands in ``berth.job_fields``."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=describe_fields)
 
     name: Name | None = None
-    kind: Literal["script", "model"] = "script"
+    kind: Literal["script", "model", "session"] = "script"
     entrypoint: RelativePath | None = DEFAULT_SCRIPT
     module: Module | None = None
     command: Annotated[list[Argument], AfterValidator(_command), Field(max_length=1000)] = Field(
         default_factory=list
     )
+    program: Literal["jupyter"] | None = None
     workdir: RelativePath | None = None
     args: list[Argument] = Field(default_factory=list, max_length=1000)
     resume_args: list[Argument] = Field(default_factory=list, max_length=100)
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
     pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
-    gpus: Annotated[StrictInt, Field(ge=0, le=100_000)] = 1
+    gpus: Annotated[StrictInt, Field(ge=0, le=AS_MANY)] = 1
     min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None
+    max_gpus: Annotated[StrictInt, Field(ge=1, le=AS_MANY)] | None = None
+    elastic: StrictBool = True
     gpu_memory_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
     memory_gib: Gib | None = None
@@ -211,6 +253,8 @@ class JobSpec(BaseModel):
     )
     secrets: list[StrictStr] = Field(default_factory=list, max_length=50)
     tags: list[Tag] = Field(default_factory=list, max_length=20)
+    project: Annotated[StrictStr, Field(min_length=1, max_length=64)] | None = None
+    visibility: Literal["private", "project", "lab"] | None = None
     depends_on: list[DependsOn] = Field(default_factory=list, max_length=100)
     not_before: Moment | None = None
     array: (
@@ -233,14 +277,29 @@ class JobSpec(BaseModel):
     git: GitState | None = None
     source: Source | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_gpus(cls, values: Any) -> Any:
+        """Read "auto", "2..8" and "<=4" into the fewest and the most devices."""
+        gpus = values.get("gpus") if isinstance(values, Mapping) else None
+        if not isinstance(gpus, str):
+            return values
+        if values.get("max_gpus") is not None:
+            raise ValueError(f"gpus: {gpus[:40]!r} names a range already; leave max_gpus out")
+        least, most = device_range(gpus)
+        return {**values, "gpus": least, "max_gpus": most}
+
     @model_validator(mode="after")
     def _check_start(self) -> Self:
-        """Allow one of entrypoint, module and command; a job with one of the others has no entrypoint."""
+        """Allow one of the ways to start; a job that starts in another way than by a script has no entrypoint."""
         given = [name for name in STARTS if name in self.model_fields_set and getattr(self, name)]
         if len(given) > 1:
             raise ValueError(
                 f"{given[1]}: give one of entrypoint, module and command, not {given[0]} and {given[1]}"
             )
+        if self.is_session or self.program:
+            self._become_session(given)
+            return self
         other = next((name for name in given if name != "entrypoint"), None)
         if other and self.kind == "model":
             raise ValueError(f"{other}: Berth starts a model itself; name the model's file as entrypoint")
@@ -249,6 +308,23 @@ class JobSpec(BaseModel):
         elif self.entrypoint is None:
             raise ValueError("entrypoint: give the script to run, or else a module or a command")
         return self
+
+    def _become_session(self, given: Sequence[str]) -> None:
+        """Make this a session: one program or command that listens for people, on devices that stay the same.
+
+        Raises:
+            ValueError: something else is started, or a field that sessions cannot follow is set.
+        """
+        if given and given[0] not in ("program", "command"):
+            raise ValueError(f"{given[0]}: a session runs a program or a command; leave {given[0]} out")
+        if self.kind == "model":
+            raise ValueError("program: Berth starts a model itself; leave the program out")
+        for name in ("array", "max_gpus", "min_gpus"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name}: a session is one run on a fixed number of devices; leave it out")
+        self.kind, self.entrypoint = "session", None
+        if not given:
+            self.program = "jupyter"
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -259,6 +335,9 @@ class JobSpec(BaseModel):
             raise ValueError("gpus: a model is trained on at least one device; give 1 or more")
         if self.min_gpus is not None and self.min_gpus > self.gpus:
             raise ValueError(f"min_gpus: {self.min_gpus} is more than gpus, which is {self.gpus}")
+        if self.max_gpus is not None and not 0 < self.gpus <= self.max_gpus:
+            why = "a CPU slot is one" if self.gpus == 0 else f"gpus is {self.gpus}"
+            raise ValueError(f"max_gpus: {self.max_gpus} does not fit, because {why}")
         for reference in self.datasets:
             if looks_remote(reference):
                 try:
@@ -279,9 +358,19 @@ class JobSpec(BaseModel):
             return self.module.rpartition(".")[2]
         if self.source is not None and self.source.git and not self.model_fields_set & set(STARTS):
             return called(self.source.git)
-        words = started_words({"command": self.command, "entrypoint": self.entrypoint})
-        script = next((word for word in words if PurePosixPath(word).suffix in SCRIPT_SUFFIXES), words[0])
-        return PurePosixPath(script).stem or script
+        return _called(
+            started_words({"command": self.command, "entrypoint": self.entrypoint, "program": self.program})
+        )
+
+    @property
+    def is_session(self) -> bool:
+        """Whether people work in it through the browser, rather than wait for its end."""
+        return self.kind == "session"
+
+    @property
+    def runs_once(self) -> bool:
+        """Whether one program runs with all devices: there are no ranks of ours, and so one log."""
+        return bool(self.command) or self.is_session
 
     @property
     def script_name(self) -> str:

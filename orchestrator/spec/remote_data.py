@@ -41,8 +41,10 @@ class RemoteData:
 
 
 def without_query(address: str) -> str:
-    """An address for people: the query of a presigned one is a password."""
-    return address.partition("?")[0]
+    """An address for people, with its checksum: the query of a presigned one is a password."""
+    plain, query, rest = address.partition("?")
+    checksum = rest.partition("#")[1:] if query else ()
+    return f"{plain}{''.join(checksum)}"
 
 
 def looks_remote(text: str) -> bool:

@@ -17,7 +17,7 @@ from orchestrator.supervisor.linux.processes import (
     with_nonce,
 )
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.records import heartbeat_age_s, read_record
+from orchestrator.supervisor.protocol.records import Record, heartbeat_age_s, read_record
 
 STALE_HEARTBEAT_S = 30.0
 
@@ -91,7 +91,7 @@ def _gather(folder: AttemptFolder) -> Evidence:
     )
 
 
-def _is_of(record: dict[str, object] | None, launch: dict[str, object]) -> bool:
+def _is_of(record: Record | None, launch: Record) -> bool:
     return record is not None and all(record.get(name) == launch.get(name) for name in ("number", "nonce"))
 
 
@@ -121,16 +121,16 @@ def _silence_s(folder: AttemptFolder) -> float | None:
         return None
 
 
-def _has_processes(folder: AttemptFolder, identity: dict[str, object]) -> bool:
+def _has_processes(folder: AttemptFolder, identity: Record) -> bool:
     init = _init(folder, identity)
     return (init is not None and is_alive(init)) or bool(_of_nonce(identity))
 
 
-def _init(folder: AttemptFolder, identity: dict[str, object]) -> ProcessId | None:
+def _init(folder: AttemptFolder, identity: Record) -> ProcessId | None:
     row = (read_record(folder.sandbox) or {}).get("init")
     return from_record({"boot_id": identity.get("boot_id"), **row}) if isinstance(row, dict) else None
 
 
-def _of_nonce(identity: dict[str, object]) -> list[int]:
+def _of_nonce(identity: Record) -> list[int]:
     nonce = identity.get("nonce")
     return with_nonce(nonce) if isinstance(nonce, str) and nonce else []

@@ -40,7 +40,7 @@ def take_lock(folder: AttemptFolder) -> int | None:
 
 
 def make_folders(folder: AttemptFolder) -> None:
-    for path in (folder.orders, folder.logs, folder.errors, folder.finished):
+    for path in (folder.orders, folder.logs, folder.errors, folder.finished, folder.media):
         path.mkdir(mode=0o700, exist_ok=True)
     folder.metrics.touch(mode=0o600, exist_ok=True)
 

@@ -15,10 +15,15 @@ from orchestrator.supervisor.linux.processes import identify, name_of
 from orchestrator.supervisor.protocol import orders
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import BadLaunch, Launch, read_launch
-from orchestrator.supervisor.protocol.records import Heartbeat, read_record, read_tail, write_record
+from orchestrator.supervisor.protocol.records import Heartbeat, Record, read_record, read_tail, write_record
 from orchestrator.supervisor.ranks.command import run_environment
 from orchestrator.supervisor.ranks.run import Run, kill_all_below_us, start
-from orchestrator.supervisor.ranks.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
+from orchestrator.supervisor.ranks.stopping import (
+    Stopping,
+    ask_for_checkpoint,
+    ask_for_profile,
+    ask_for_stacks,
+)
 from orchestrator.supervisor.startup import ignore_signals, make_folders, read_secrets, take_lock
 from orchestrator.supervisor.verdict import command_logs, rank_reports
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
@@ -88,6 +93,7 @@ class Supervision:
         self._limits = LimitsWatch(launch)
         written = [launch.work, launch.checkpoints, launch.output]
         written += [self._folder.logs, self._folder.errors, self._folder.finished, self._folder.metrics]
+        written.append(self._folder.media)
         self._disk = DiskWatch(written, launch.disk_bytes, self._started_s)
         self._finished_files = FinishedFiles(
             self._folder, {"checkpoints/": launch.checkpoints, "work/": launch.work}
@@ -183,6 +189,9 @@ class Supervision:
             if isinstance(order, orders.CheckpointOrder):
                 if self._run is not None:
                     ask_for_checkpoint(self._run)
+            elif isinstance(order, orders.ProfileOrder):
+                is_heard = self._run is not None and ask_for_profile(self._run)
+                write_record(self._folder.profile, {"token": order.token, "heard": is_heard})
             elif self._stopping is not None:
                 self._stopping.hurry(order, time.monotonic())
             elif self._top is None:
@@ -248,7 +257,7 @@ class Supervision:
             remaining = [{"pid": pid, "name": name_of(pid)} for pid in run.members()]
             write_record(self._folder.undying, {"processes": remaining})
 
-    def _describe_end(self, infra: str | None) -> dict[str, object]:
+    def _describe_end(self, infra: str | None) -> Record:
         launch, ended_s = self._launch, time.monotonic()
         ending = Ending(0, infra=infra)
         if launch is not None:

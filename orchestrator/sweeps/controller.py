@@ -22,7 +22,8 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, JobState, RungReport, Sweep, SweepState, SweepTrial
-from orchestrator.sweeps import observing
+from orchestrator.sweeps import observing, pausing
+from orchestrator.sweeps.core.gain import expected_gain
 from orchestrator.sweeps.core.history import TrialState
 from orchestrator.sweeps.core.rungs import Verdict, next_rung, resumable, verdict_at
 from orchestrator.sweeps.core.space import Settings
@@ -33,13 +34,14 @@ from orchestrator.sweeps.ending import (
     cancel,
     change,
     close,
+    device_s_by_trial,
     end,
     open_trials,
     set_state,
     used_device_s,
 )
 from orchestrator.sweeps.handing_over import spec_of
-from orchestrator.sweeps.history_rows import history_of, rungs_of, search_of
+from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, rungs_of, search_of
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +62,9 @@ def advance(sweep_id: UUID) -> bool:
             _observe(sweep, trial)
         if sweep.state == SweepState.RUNNING:
             _begin_and_resume(sweep)
-        if sweep.state != SweepState.RUNNING:
+        if sweep.state == SweepState.PAUSED:
+            pausing.hold_waiting(sweep)  # trials that lost their devices in between
+        if sweep.has_ended:
             close(sweep)
         Sweep.objects.filter(pk=sweep.pk).update(advanced_at=timezone.now())
     return True
@@ -90,14 +94,15 @@ def _observe(sweep: Sweep, trial: SweepTrial) -> None:
     job = trial.job
     if sweep.can_resume is None and observing.began_again(job):
         change(sweep, can_resume=False)
-    curve = observing.curve_of(sweep, job)
+    curve, *others = observing.curves_of(sweep, job)
     if job.state == JobState.SUCCEEDED and sweep.longest is None and curve.last_step is not None:
         change(sweep, longest=max(1, curve.last_step))
     for rung in _reached(sweep, trial, curve):
-        if not _tell(sweep, trial, rung, curve.value_at(rung, sweep.window)):
+        further = [one.value_at(rung, sweep.window) for one in others]
+        if not _tell(sweep, trial, rung, curve.value_at(rung, sweep.window), further):
             return
     if job.is_final:
-        _take_end(sweep, trial, curve)
+        _take_end(sweep, trial, [curve, *others])
 
 
 def _reached(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> list[int]:
@@ -109,19 +114,24 @@ def _reached(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> list[in
     return [rung for rung in rungs_of(sweep) if rung not in told and (is_whole or curve.last_step >= rung)]
 
 
-def _tell(sweep: Sweep, trial: SweepTrial, rung: int, value: float | None) -> bool:
+def _tell(
+    sweep: Sweep, trial: SweepTrial, rung: int, value: float | None, further: list[float | None]
+) -> bool:
     """Write a report, and decide on it in the same transaction; False where the trial does not go on."""
     with transaction.atomic():
-        RungReport.objects.create(trial=trial, rung=rung, value=value)
+        RungReport.objects.create(trial=trial, rung=rung, value=value, further=further)
         rungs = rungs_of(sweep)
         if trial.job.is_final:
             return True
         able = observing.can_be_paused(sweep, trial.job)
         verdict = verdict_at(history_of(sweep), rungs, trial.number, rung, can_resume=able)
+        why = fact(SweepFact.TRIAL_PAUSED, rung=rung)
+        if verdict == Verdict.GO_ON and sweep.state == SweepState.PAUSED and able and next_rung(rungs, rung):
+            verdict, why = Verdict.PAUSE, fact(SweepFact.TRIAL_WAITS)
         if verdict == Verdict.GO_ON:
             set_state(trial, TrialState.RUNNING, target=next_rung(rungs, rung))
         elif verdict == Verdict.PAUSE:
-            lifecycle.pause(trial.job, by=ACTOR, why=fact(SweepFact.TRIAL_PAUSED, rung=rung))
+            lifecycle.pause(trial.job, by=ACTOR, why=why)
             set_state(trial, TrialState.PAUSED, target=rung)
         else:
             set_state(trial, TrialState.STOPPED, target=rung)
@@ -129,17 +139,16 @@ def _tell(sweep: Sweep, trial: SweepTrial, rung: int, value: float | None) -> bo
     return verdict == Verdict.GO_ON
 
 
-def _take_end(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> None:
+def _take_end(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) -> None:
     """Take the end of a trial's job: a result, a failure that is one, or nothing where the machine failed."""
     job = trial.job
-    if job.state == JobState.SUCCEEDED and curve.last_step is not None:
+    named = zip(metrics_of(sweep), curves, strict=True)
+    missing = next((metric.name for metric, curve in named if curve.last_step is None), None)
+    if job.state == JobState.SUCCEEDED and missing is None:
         set_state(trial, TrialState.ENDED)
     elif job.state == JobState.SUCCEEDED:
-        _fail(sweep, trial, f"It reported no {sweep.metric}.")
-        names = observing.metric_names(job)
-        if not RungReport.objects.filter(trial__sweep=sweep, value__isnull=False).exists():
-            missing = fact(SweepFact.METRIC_MISSING, metric=sweep.metric, trial=trial.number, names=names)
-            end(sweep, SweepState.FAILED, missing)
+        _fail(sweep, trial, f"It reported no {missing}.")
+        _stop_without_metric(sweep, trial, missing)
     elif observing.failed_by_itself(job):
         _fail(sweep, trial, observing.error_of(job))
         _stop_on_same_errors(sweep)
@@ -148,6 +157,15 @@ def _take_end(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> None:
         _stop_on_same_errors(sweep)
     else:
         set_state(trial, TrialState.STOPPED)
+
+
+def _stop_without_metric(sweep: Sweep, trial: SweepTrial, metric: str | None) -> None:
+    """End a sweep in which no trial has reported all its metrics."""
+    reports = RungReport.objects.filter(trial__sweep=sweep, value__isnull=False)
+    if all(None in further for further in reports.values_list("further", flat=True)):
+        names = observing.metric_names(trial.job)
+        why = fact(SweepFact.METRIC_MISSING, metric=metric, trial=trial.number, names=names)
+        end(sweep, SweepState.FAILED, why)
 
 
 def _fail(sweep: Sweep, trial: SweepTrial, error: str) -> None:
@@ -179,9 +197,23 @@ def _begin_and_resume(sweep: Sweep) -> None:
         ended = SweepTrial.objects.filter(sweep=sweep, state=TrialState.ENDED).count()
         end(sweep, SweepState.ENDED, fact(SweepFact.DEVICE_TIME_SPENT, used_s=used_s, ended=ended))
         return
+    if (gain := _too_little_to_gain(sweep)) is not None:
+        end(sweep, SweepState.ENDED, gain)
+        return
     while _has_place(sweep):
         if not _resume_one(sweep) and not _begin_one(sweep):
             break
+
+
+def _too_little_to_gain(sweep: Sweep) -> Fact | None:
+    """Why a sweep with a rule for its gain ends now; None where it goes on."""
+    if sweep.least_gain is None or sweep.gain_device_s is None:
+        return None
+    gain = expected_gain(gain_of(sweep, device_s_by_trial(sweep)), sweep.gain_device_s)
+    if gain is None or gain >= sweep.least_gain:
+        return None
+    names = {"metric": sweep.metric, "more_s": sweep.gain_device_s}
+    return fact(SweepFact.LITTLE_TO_GAIN, gain=gain, least=sweep.least_gain, **names)
 
 
 def _has_place(sweep: Sweep) -> bool:

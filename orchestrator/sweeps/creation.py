@@ -1,147 +1,115 @@
 """Creates and changes sweeps: reads what a person asks for, and checks all of it before the first trial."""
 
+import hashlib
 import math
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import orjson
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import IntegrityError, transaction
 from django.db.models import Sum
 from django.utils import timezone
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    model_validator,
-)
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
+from orchestrator.facts.events import SweepFact
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, intake
 from orchestrator.jobs.submission.code import Upload, store_code
+from orchestrator.jobs.submission.repeated_requests import Answer, Request
 from orchestrator.live import wakeups
 from orchestrator.models import Sweep, SweepState
 from orchestrator.people import rights
-from orchestrator.spec.job_spec import JobSpec, Name, problem_text, why_not_a_variable
+from orchestrator.spec.job_spec import JobSpec, why_not_a_variable
+from orchestrator.sweeps.asking import GainRule, SweepChanges, SweepSpec, validated
 from orchestrator.sweeps.core.flags import read_flags
 from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.space import MOST_GRID_POINTS, Space, WrongSpace
 from orchestrator.sweeps.ending import change as change_columns
 from orchestrator.sweeps.handing_over import example, fill, placeholders, variable_of
+from orchestrator.sweeps.learning import choose_earlier
 
-MOST_TRIALS = 10_000
-MOST_WIDTH = 1000
-DEFAULT_WIDTH = 4
+PART_BYTES = 1024**2  # of an upload, while it is hashed
 # Of a job's fields, those that make no sense for many jobs of one sweep.
 NOT_FOR_TRIALS = ("array", "name")
 
-M = TypeVar("M", bound=BaseModel)
-Direction = Literal["minimize", "maximize"]
-SamplerName = Literal["auto", "random", "grid", "tpe", "gp", "cmaes"]
-Trials = Annotated[StrictInt, Field(ge=1, le=MOST_TRIALS)]
-Width = Annotated[StrictInt, Field(ge=1, le=MOST_WIDTH)]
-DeviceHours = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A sweep with what its person should read; ``answer`` is that of an earlier request with the same key."""
 
-class Budget(BaseModel):
-    """How much a sweep may spend; at least one of the two."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    trials: Trials | None = None
-    device_hours: DeviceHours | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.trials is None and self.device_hours is None:
-            raise ValueError("give trials, device_hours or both")
-        return self
-
-
-class SweepSpec(BaseModel):
-    """A sweep as people write it; the code comes with the job, as in a submit."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: Name | None = None
-    job: dict[str, Any] = Field(description="the fields of every trial, as of a job")
-    space: dict[str, Any] = Field(
-        default_factory=dict, description="settings by name: type, low, high, log, choices, when"
-    )
-    set: Annotated[list[StrictStr], Field(max_length=100)] = Field(
-        default_factory=list, description="settings in the short form, such as lr=log:1e-5..1e-1"
-    )
-    metric: Annotated[StrictStr, Field(min_length=1, max_length=200)] = Field(
-        description="as the trials report it"
-    )
-    direction: Direction
-    budget: Budget
-    sampler: SamplerName = "auto"
-    seed: Annotated[StrictInt, Field(ge=0, lt=2**31)] | None = Field(
-        None, description="null: chosen, and shown"
-    )
-    min_width: Width = Field(1, description="trials that may wait for devices at once")
-    max_width: Width = Field(
-        DEFAULT_WIDTH, description="most trials at once; the sweep grows into free devices"
-    )
-    hand_over: Literal["args", "env"] = Field("args", description="--name value, or variables in capitals")
-    early_stopping: StrictBool = Field(
-        True, description="compare trials at rungs, pause and stop those that lag"
-    )
-    first_rung: Annotated[StrictInt, Field(ge=1, le=10**15)] | None = Field(
-        None, description="its step; null: a 18th"
-    )
-    window: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
-        1, description="reports whose mean counts at a rung"
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.min_width > self.max_width:
-            raise ValueError(f"min_width: {self.min_width} is more than max_width, which is {self.max_width}")
-        return self
-
-
-class SweepChanges(BaseModel):
-    """What can change while a sweep runs; a larger budget continues one that has ended by it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: Name | None = None
-    trials: Trials | None = None
-    device_hours: DeviceHours | None = None
-    min_width: Width | None = None
-    max_width: Width | None = None
-
-
-def parse(data: Any) -> SweepSpec:
-    """Read a sweep from JSON.
-
-    Raises:
-        Malformed: ``fields`` holds the messages by field.
-    """
-    if not isinstance(data, Mapping):
-        raise Malformed("A sweep is a JSON object with job, space, metric, direction and budget.")
-    return _validated(SweepSpec, data, "sweep")
+    sweep: Sweep
+    warnings: list[str] = field(default_factory=list)
+    answer: Answer | None = None
 
 
 def create(
-    user: AbstractBaseUser, spec: SweepSpec, *, script: Upload | None = None, bundle: Upload | None = None
-) -> tuple[Sweep, list[str]]:
-    """Create a sweep with warnings; a worker begins its trials at once.
+    user: AbstractBaseUser,
+    spec: SweepSpec,
+    *,
+    script: Upload | None = None,
+    bundle: Upload | None = None,
+    uploaded: str | None = None,
+    idempotency_key: str | None = None,
+    render: Callable[[Sweep, list[str]], Answer] | None = None,
+) -> Created:
+    """Create a sweep; a worker begins its trials at once.
+
+    Args:
+        uploaded: SHA-256 of a bundle that this person is known to have uploaded.
+        render: makes the answer that a repeated request with the same key gets again.
 
     Raises:
         Malformed, TooLarge: the space, the job or its code cannot be read.
         Impossible, Forbidden, TooMany: no trial could ever run, or not by this person.
     """
+    request = Request(user, "sweeps", idempotency_key) if idempotency_key else None
+    fingerprint = _fingerprint(spec, script, bundle) if request else ""
+    if request and (earlier := _created_before(request, fingerprint)):
+        return earlier
     space = read_whole_space(spec)
     _check_points(spec, space)
-    job, sha256, warnings = _checked_job(user, spec, space, script, bundle)
-    sweep = Sweep.objects.create(
+    job, sha256, warnings = _checked_job(user, spec, space, script, bundle, uploaded)
+    sweep = _row(user, spec, space, job, sha256)
+    warnings += choose_earlier(user, spec.warm_start, space, sweep)
+    if sweep.further and spec.early_stopping:
+        warnings.append(SEVERAL_METRICS)
+    try:
+        with transaction.atomic():
+            sweep.save(force_insert=True)
+            if request:
+                answer = render(sweep, warnings) if render else {"id": str(sweep.pk)}
+                request.keep(fingerprint, answer, sweep.created_at)
+    except IntegrityError:  # another request with this key was first
+        if request and (earlier := _created_before(request, fingerprint)):
+            return earlier
+        raise
+    wakeups.advance(sweep.pk)
+    return Created(sweep, warnings)
+
+
+def _fingerprint(spec: SweepSpec, *files: Upload | None) -> str:
+    """Of what was asked for, so that a repeated request is answered even if it could no longer be carried out."""
+    digest = hashlib.sha256(orjson.dumps(spec.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS))
+    for upload in files:
+        digest.update(b"\0")
+        if upload is not None:
+            while part := upload.read(PART_BYTES):
+                digest.update(part)
+            upload.seek(0)
+    return digest.hexdigest()
+
+
+def _created_before(request: Request, fingerprint: str) -> Created | None:
+    answer = request.answer(fingerprint)
+    return None if answer is None else Created(Sweep.objects.get(pk=answer["id"]), answer=answer)
+
+
+def _row(user: AbstractBaseUser, spec: SweepSpec, space: Space, job: JobSpec, sha256: str) -> Sweep:
+    metrics = spec.all_metrics()
+    return Sweep(
         owner_id=user.pk,
         pool_id=job.pool,
         name=(spec.name or f"{job.started_as} sweep")[:180],
@@ -149,23 +117,34 @@ def create(
         | {"pool": job.pool, "entrypoint": job.entrypoint},
         bundle=sha256,
         space=space.to_json(),
-        metric=spec.metric,
-        direction=spec.direction,
+        metric=metrics[0].name,
+        direction=metrics[0].direction,
+        further=[metric.model_dump() for metric in metrics[1:]],
         window=spec.window,
         sampler=spec.sampler,
         seed=secrets.randbelow(2**31) if spec.seed is None else spec.seed,
         hand_over=spec.hand_over,
-        early_stopping=spec.early_stopping,
+        early_stopping=spec.early_stopping and len(metrics) == 1,
         first_rung=spec.first_rung,
         longest=job.total_steps,
         max_trials=spec.budget.trials,
         max_device_s=None if spec.budget.device_hours is None else spec.budget.device_hours * 3600,
+        **_gain_columns(spec.stop_when),
         min_width=spec.min_width,
         max_width=spec.max_width,
         created_at=timezone.now(),
     )
-    wakeups.advance(sweep.pk)
-    return sweep, warnings
+
+
+SEVERAL_METRICS = (
+    "With several metrics no trial is ahead of all others early on, so each one trains to its end."
+)
+
+
+def _gain_columns(rule: GainRule | None) -> dict[str, float | None]:
+    if rule is None:
+        return {"least_gain": None, "gain_device_s": None}
+    return {"least_gain": rule.gain, "gain_device_s": rule.device_hours * 3600}
 
 
 def read_whole_space(spec: SweepSpec) -> Space:
@@ -190,7 +169,12 @@ def _check_points(spec: SweepSpec, space: Space) -> None:
 
 
 def _checked_job(
-    user: AbstractBaseUser, spec: SweepSpec, space: Space, script: Upload | None, bundle: Upload | None
+    user: AbstractBaseUser,
+    spec: SweepSpec,
+    space: Space,
+    script: Upload | None,
+    bundle: Upload | None,
+    uploaded: str | None,
 ) -> tuple[JobSpec, str, list[str]]:
     """The job of a trial with its stored code, after every check that a submit makes."""
     for name in NOT_FOR_TRIALS:
@@ -201,7 +185,7 @@ def _checked_job(
     intake.parse_spec(fill({**spec.job}, spec.hand_over, example(space)))
     job = intake.parse_spec(spec.job)
     resolved = checks.resolve(user, job)
-    if job.source is not None and job.source.bundle is not None:
+    if job.source is not None and job.source.bundle not in (None, uploaded):
         checks.check_bundle(user, job.source.bundle)
     job, stored, warnings = store_code(job, script, bundle)
     wanted = requests.of_submit(user, job, stored.sha256)
@@ -242,11 +226,15 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
         Conflict: the sweep has failed or was stopped.
     """
     check_steer(user, sweep)
-    changes = _validated(SweepChanges, data, "change")
+    changes = validated(SweepChanges, data, "change")
     given = {name: getattr(changes, name) for name in changes.model_fields_set}
-    if given.keys() - {"name"} and sweep.state not in {SweepState.RUNNING, SweepState.ENDED}:
+    if given.keys() - {"name"} and sweep.state in {SweepState.STOPPED, SweepState.FAILED}:
         raise Conflict(f"The sweep has {sweep.state}; begin another one.")
-    columns = {_COLUMNS[name]: value for name, value in given.items()}
+    columns = {_COLUMNS[name]: value for name, value in given.items() if name in _COLUMNS}
+    if "stop_when" in given:
+        if given["stop_when"] is not None and sweep.further:
+            raise Malformed("stop_when is for one metric.", fields={"stop_when": ["is for one metric"]})
+        columns |= _gain_columns(changes.stop_when)
     if "max_device_s" in columns and columns["max_device_s"] is not None:
         columns["max_device_s"] *= 3600
     after = {
@@ -257,12 +245,15 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
         raise Malformed("min_width is at most max_width.", fields={"min_width": ["is more than max_width"]})
     if after["max_trials"] is None and after["max_device_s"] is None:
         raise Malformed("A sweep has a budget.", fields={"trials": ["give trials or device_hours"]})
-    if sweep.state == SweepState.ENDED and _has_more_budget(sweep, after):
+    if sweep.state == SweepState.ENDED and given.keys() & CONTINUE and _has_more_budget(sweep, after):
         columns |= {"state": SweepState.RUNNING, "why": {}, "ended_at": None}
+        if "stop_when" not in given and sweep.why.get("code") == SweepFact.LITTLE_TO_GAIN:
+            columns |= _gain_columns(None)  # people who ask for more know the rule that ended it
     change_columns(sweep, **columns)
     wakeups.advance(sweep.pk)
 
 
+CONTINUE = {"trials", "device_hours", "stop_when"}  # what an ended sweep may lack
 _COLUMNS = {
     "name": "name",
     "trials": "max_trials",
@@ -278,29 +269,3 @@ def _has_more_budget(sweep: Sweep, after: Mapping[str, Any]) -> bool:
     )
     used_s = sweep.trials.aggregate(used=Sum("job__attained_gpu_s"))["used"] or 0.0
     return bool(trials > sweep.trials.filter(lost=False).count() and device_s > used_s)
-
-
-def _validated(model: type[M], data: Mapping[str, Any], what: str) -> M:
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        fields: dict[str, list[str]] = {}
-        for problem in error.errors(include_url=False):
-            name, message = ".".join(map(str, problem["loc"]))[:80], problem_text(problem)
-            if problem["type"] == "extra_forbidden":
-                message = "unknown field; known are " + ", ".join(model.model_fields)
-            elif problem["type"] == "missing":
-                message = _MISSING.get(name, "is missing")
-            elif not name and ": " in message:
-                name, message = message.split(": ", 1)
-            fields.setdefault(name or what, []).append(message)
-        first, messages = next(iter(fields.items()))
-        raise Malformed(f"The {what} cannot be read: {first}: {messages[0]}", fields=fields) from None
-
-
-_MISSING = {
-    "direction": "give minimize or maximize",
-    "metric": "name the metric that the trials report, such as val/loss",
-    "budget": 'give a budget, such as {"trials": 20} or {"device_hours": 8}',
-    "job": "give the fields of a trial's job, such as entrypoint and gpus",
-}

@@ -3,7 +3,7 @@
 import logging
 
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import F, Sum
 from django.utils import timezone
 
 from orchestrator.facts.events import SweepFact
@@ -27,9 +27,10 @@ def stop(sweep: Sweep, *, by: str) -> None:
 
 
 def end(sweep: Sweep, state: SweepState, why: Fact) -> None:
-    """End a running sweep; the first reason stays."""
+    """End a sweep that runs or is paused; the first reason stays."""
     ended = {"state": state, "why": why.as_json(), "ended_at": timezone.now()}
-    if Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING).update(**ended):
+    open_states = (SweepState.RUNNING, SweepState.PAUSED)
+    if Sweep.objects.filter(pk=sweep.pk, state__in=open_states).update(**ended, ends=F("ends") + 1):
         for name, value in ended.items():
             setattr(sweep, name, value)
 
@@ -73,11 +74,22 @@ def change(sweep: Sweep, **changes: object) -> None:
 def used_device_s(sweep: Sweep) -> float:
     """The device time of all trials until now; half of a device counts half."""
     ended_s = SweepTrial.objects.filter(sweep=sweep).aggregate(sum=Sum("job__attained_gpu_s"))["sum"] or 0.0
+    return float(ended_s) + sum(_running_s(sweep).values())
+
+
+def device_s_by_trial(sweep: Sweep) -> dict[int, float]:
+    """The device time of each trial until now, by its number."""
+    rows = SweepTrial.objects.filter(sweep=sweep).values_list("number", "job__attained_gpu_s")
+    running_s = _running_s(sweep)
+    return {number: ended_s + running_s.get(number, 0.0) for number, ended_s in rows}
+
+
+def _running_s(sweep: Sweep) -> dict[int, float]:
+    """The device time of the attempts that run, by the number of their trial."""
     now = timezone.now()
     live = Attempt.objects.live().filter(job__trial__sweep=sweep, started_at__isnull=False)
-    running_s = (
-        used_gpu_s(attempt, max(0.0, (now - attempt.started_at).total_seconds()))
-        for attempt in live
+    return {
+        attempt.job.trial.number: used_gpu_s(attempt, max(0.0, (now - attempt.started_at).total_seconds()))
+        for attempt in live.select_related("job__trial")
         if attempt.started_at is not None
-    )
-    return float(ended_s) + sum(running_s)
+    }

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.jobs.submission.intake import parse_spec
-from orchestrator.models import Sweep
+from orchestrator.models import SETTINGS_VARIABLE, Sweep
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.core.space import Settings, Space, Value
 
-HAND_OVER = ("args", "env")
-SETTINGS_VARIABLE = "SWEEP_SETTINGS"  # all settings as JSON, in any case
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
@@ -25,7 +23,8 @@ def fill(fields: dict[str, Any], hand_over: str, settings: Settings) -> dict[str
     """The fields of a job with settings filled in.
 
     ``{name}`` in an argument or a word of the command becomes the value. A setting that no word names becomes
-    ``--name value`` at the end, or a variable of its name in capitals with ``env``.
+    ``--name value`` at the end, or a variable of its name in capitals with ``env``. One variable has all settings as JSON;
+    with ``json`` it is the only place that the others are in.
     """
     named = placeholders([*fields.get("args", []), *fields.get("command", [])])
     filled = {
@@ -35,7 +34,7 @@ def fill(fields: dict[str, Any], hand_over: str, settings: Settings) -> dict[str
     others = {name: value for name, value in settings.items() if name not in named}
     if hand_over == "env":
         env |= {variable_of(name): text_of(value) for name, value in others.items()}
-    else:
+    elif hand_over == "args":
         filled["args"] += [word for name, value in others.items() for word in (f"--{name}", text_of(value))]
     return {**fields, **{name: words for name, words in filled.items() if words}, "env": env}
 

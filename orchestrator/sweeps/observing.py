@@ -10,7 +10,9 @@ from django.db.models import F
 from numpy.typing import NDArray
 
 from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState, Sweep
+from orchestrator.store.metrics.buckets import Series
 from orchestrator.store.metrics.series import read_series, series_names
+from orchestrator.sweeps.history_rows import metrics_of
 
 MOST_POINTS = 20_000
 NEWEST = 50  # trials whose restarts are measured
@@ -39,12 +41,16 @@ class Curve:
         return value if math.isfinite(value) else None
 
 
-def curve_of(sweep: Sweep, job: Job) -> Curve:
-    """The curve of a trial, empty while it has none; NaN and infinities stay in it."""
-    series = read_series(settings.HOME.job(job.pk).metrics, [sweep.metric], max_points=MOST_POINTS)
-    if sweep.metric not in series:
+def curves_of(sweep: Sweep, job: Job) -> list[Curve]:
+    """The curve of each metric, empty while it has none; NaN and infinities stay in it."""
+    names = [metric.name for metric in metrics_of(sweep)]
+    series = read_series(settings.HOME.job(job.pk).metrics, names, max_points=MOST_POINTS)
+    return [_curve_of(series.get(name)) for name in names]
+
+
+def _curve_of(found: Series | None) -> Curve:
+    if found is None:
         return Curve(np.empty(0, np.int64), np.empty(0, np.float64))
-    found = series[sweep.metric]
     order = np.argsort(found.x, kind="stable")
     return Curve(np.asarray(found.x, np.int64)[order], np.asarray(found.y, np.float64)[order])
 

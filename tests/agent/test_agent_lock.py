@@ -264,3 +264,30 @@ def test_an_agent_that_works_and_was_not_started_by_up_is_refused_not_ended(home
         services.Services(settings.ENVIRONMENT, REPOSITORY, print).start()
 
     assert holder.poll() is None
+
+
+def test_agent_and_worker_start_without_loading_the_pages(tmp_path):
+    """The agent gets as far as the lock, which another one holds."""
+    code = """
+import sys
+from django.conf import settings
+from orchestrator.agent import lock
+from orchestrator.live.broker import app
+from orchestrator.management.__main__ import main
+app.loader.import_default_modules()
+with lock.held(settings.HOME):
+    try:
+        main(["manage.py", "agent"])
+    except SystemExit as ended:
+        print(ended.code, [name for name in sys.modules if name.startswith(("dashboard.pages", "orchestrator.api"))])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "BERTH_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "1 []\n", done.stderr
+    assert "An agent already runs" in done.stderr

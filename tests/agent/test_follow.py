@@ -69,6 +69,37 @@ def test_parameters_without_a_gradient_are_named_in_the_history(run):
     ]
 
 
+def test_a_profile_is_told_in_the_history_and_printed_metrics_stay(run, home):
+    run_folder = home.job(run.job_id).attempt(run.number)
+    run_folder.log(0).write_text("step 1 loss 2.5\n")
+    poll(run)
+    parts = {"compute_s": 0.5, "copy_s": 0.0, "exchange_s": 0.0, "data_s": 0.38, "idle_s": 0.12}
+    write(
+        run,
+        {
+            "event": "profile",
+            "steps": 10,
+            "wall_s": 1.0,
+            **parts,
+            "device": "cpu",
+            "trace": "profile/t.json.gz",
+        },
+    )
+    write(run, {"event": "profile_failed", "reason": "no"}, {"event": "profile", "steps": "?", "wall_s": "x"})
+    poll(run)
+    run_folder.log(0).write_text("step 1 loss 2.5\nstep 2 loss 1.5\n")
+    poll(run)
+
+    told = [each.reason for each in run.job.events.of(Happened.RUN_PROFILED)]
+    assert told == [
+        "Profiled 10 steps: the training's thread computes 50 %, waits for data 38 %, runs other Python or idles 12 % of the time. "
+        "Give its DataLoader more workers (num_workers), or prepare the data beforehand.",
+        "Profiled ? steps; the trace was too large to sum up.",
+    ]
+    assert run.job.events.of(Happened.RUN_NOT_PROFILED).get().reason == "The profile could not be made: no."
+    assert stored(home, run) == [2.5, 1.5]
+
+
 def test_values_steps_and_points_reach_the_job(run, home):
     write(run, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5, "total_steps": 10})
 

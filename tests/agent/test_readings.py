@@ -108,7 +108,7 @@ def test_a_device_shows_who_holds_it(make_attempt):
 def test_external_process_is_shown_with_pid_and_user():
     gpus = FakeGpus()
     gpus.processes = (
-        DeviceProcess(42, 20 * GIB, "eve", "python other.py", None),
+        DeviceProcess(42, 20 * GIB, "eve", "python other.py", None, 7260.4),
         DeviceProcess(43, 5 * GIB, "ada", "python train.py", "some-job:1"),
     )
 
@@ -123,6 +123,7 @@ def test_external_process_is_shown_with_pid_and_user():
         "command": "python",
         "job": None,
         "attempt": None,
+        "age_s": 7260,
     }
     assert device["processes"][1]["job"] == "some-job"
 

@@ -273,7 +273,7 @@ def test_hold_release_and_cancel_are_idempotent(client_of, ada, make_job):
             assert (answer.status_code, answer.json()["state"]) == (200, state)
 
 
-@pytest.mark.parametrize("action", ["hold", "release", "preempt", "checkpoint"])
+@pytest.mark.parametrize("action", ["hold", "release", "preempt", "checkpoint", "profile"])
 def test_what_is_not_legal_in_a_state_is_409_with_a_reason(action, client_of, ada, make_job):
     job = make_job(state=JobState.SUCCEEDED)
 

@@ -121,7 +121,7 @@ def test_an_unknown_field_names_the_accepted_ones(client_of, root, make_device):
 
     answer = client_of(root).send("PATCH", "/devices/sim-0", {"state": "enabled", "health": "ok"})
 
-    assert answer.json()["errors"] == {"health": ["unknown field; accepted are state, pool"]}
+    assert answer.json()["errors"] == {"health": ["unknown field; accepted are state, reason, until, pool"]}
 
 
 def test_the_history_of_a_device_is_down_sampled(client_of, ada, make_device, home):

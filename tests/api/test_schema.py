@@ -44,7 +44,7 @@ def rows_of_reference() -> list[tuple[str, set[tuple[str, str]]]]:
         if not re.match(r"\| `(GET|POST|PATCH)", line):
             continue
         found, first, methods = set(), "", ""
-        for named, text in re.findall(r"`(?:([A-Z/]+) )?([./][\w{}./]*)", line.split(" | ")[0]):
+        for named, text in re.findall(r"`(?:([A-Z/]+) )?([./][\w{}./-]*)", line.split(" | ")[0]):
             methods = named or methods
             path = re.sub(r"\{\w+\}", "{}", text.replace("...", first))
             path = path if named else f"{first.rpartition('/')[0]}{path}"

@@ -79,3 +79,20 @@ def test_b43_whatever_is_typed_is_answered(find, ada, make_job, q):
     make_job()
 
     assert find(ada, q, "action") == {}
+
+
+def test_fields_of_own_jobs_are_offered_for_change_as_their_state_lets_them(find, ada, bob, make_job):
+    waits = make_job(name="waits", time_limit_s=5400, tags=["a", "b"])
+    make_job(name="over", state=JobState.FAILED)
+
+    limit = find(ada, "limit", "action")
+    assert list(limit) == ["Limit: waits"]
+    assert limit["Limit: waits"]["edit"] == {
+        "path": f"/api/v1/jobs/{waits.pk}",
+        "field": "time_limit_s",
+        "name": "waits",
+        "value": "1h30m",
+    }
+    assert list(find(ada, "rename ov", "action")) == ["Rename: over"]
+    assert find(ada, "tags wai", "action")["Tags: waits"]["edit"]["value"] == "a\nb"
+    assert find(bob, "priority", "action") == {}

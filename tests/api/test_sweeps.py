@@ -2,6 +2,7 @@
 
 import pytest
 
+from berth.studies import study_of
 from orchestrator.models import AuditEntry, PoolRight, Right, RungReport, Sweep, SweepTrial
 from orchestrator.sweeps import controller
 
@@ -105,7 +106,14 @@ def test_another_person_sees_nothing_of_a_sweep(client_of, bob, sweep):
     client = client_of(bob)
 
     assert client.send("GET", "/sweeps").json()["results"] == []
-    for method, path in (("GET", ""), ("GET", "/trials"), ("PATCH", ""), ("POST", "/stop")):
+    for method, path in (
+        ("GET", ""),
+        ("GET", "/trials"),
+        ("PATCH", ""),
+        ("POST", "/stop"),
+        ("POST", "/pause"),
+        ("POST", "/resume"),
+    ):
         assert client.send(method, f"/sweeps/{sweep.pk}{path}", {"trials": 1}).status_code == 404
     sweep.refresh_from_db()
     assert (sweep.state, sweep.max_trials) == ("running", 5)
@@ -133,3 +141,113 @@ def test_a_wrong_sweep_says_what_to_give(client_of, ada, make_device):
     assert missing.json()["errors"]["direction"] == ["give minimize or maximize"]
     assert huge.status_code == 422
     assert "1,000,000 points" in huge.json()["detail"]
+
+
+def test_a_repeated_request_with_its_key_begins_one_sweep(client_of, ada, make_device):
+    make_device(0)
+    client = client_of(ada)
+    key = {"Idempotency-Key": "one"}
+
+    first, again = (client.send("POST", "/sweeps", BODY, **key) for _ in range(2))
+    other = client.send("POST", "/sweeps", {**BODY, "metric": "acc"}, **key)
+
+    assert first.json() == again.json()
+    assert Sweep.objects.count() == 1
+    assert other.status_code == 422
+    assert "another body" in other.json()["detail"]
+
+
+def test_pausing_and_resuming_twice_is_harmless_and_not_for_ended_sweeps(client_of, ada, sweep):
+    client = client_of(ada)
+
+    def act(action: str) -> tuple[int, str]:
+        answer = client.send("POST", f"/sweeps/{sweep.pk}/{action}")
+        return answer.status_code, answer.json().get("state") or answer.json()["detail"]
+
+    assert [act("pause"), act("pause")] == [(200, "paused")] * 2
+    assert [act("resume"), act("resume")] == [(200, "running")] * 2
+    assert act("stop") == (200, "stopped")
+    assert [act("pause")[0], act("resume")[0]] == [409, 409]
+
+
+def test_a_sweep_of_several_metrics_is_answered_with_its_front_and_becomes_a_study(
+    client_of, ada, make_device
+):
+    make_device(0)
+    client = client_of(ada)
+    metrics = [
+        {"name": "val/loss", "direction": "minimize"},
+        {"name": "speed", "direction": "maximize"},
+    ]
+    body = {name: value for name, value in BODY.items() if name not in {"metric", "direction"}}
+    begun = client.send(
+        "POST", "/sweeps", {**body, "metrics": metrics, "max_width": 4, "min_width": 4}
+    ).json()
+    sweep = Sweep.objects.get(pk=begun["id"])
+    controller.advance(sweep.pk)
+    for trial, (loss, speed) in zip(sweep.trials.all(), [(0.5, 9.0), (0.7, 9.5), (0.9, 1.0)], strict=False):
+        RungReport.objects.create(trial=trial, rung=18, value=loss, further=[speed])
+        SweepTrial.objects.filter(pk=trial.pk).update(state="ended")
+
+    answer = client.send("GET", f"/sweeps/{sweep.pk}").json()
+    trials = client.send("GET", f"/sweeps/{sweep.pk}/trials").json()["results"]
+    header = client.send("GET", f"/sweeps/{sweep.pk}/trials?format=csv").content.decode().splitlines()[0]
+    study = study_of(answer, trials)
+
+    assert "each one trains to its end" in begun["warnings"][0]
+    assert answer["metrics"] == metrics
+    assert [trial["number"] for trial in answer["front"]] == [0, 1]
+    assert trials[1]["values"] == {"val/loss": 0.7, "speed": 9.5}
+    assert header == "number,state,job,value,rung,device_hours,error,speed,lr,opt"
+    assert [trial.user_attrs["berth_trial"] for trial in study.best_trials] == [0, 1]
+    assert study.best_trials[0].params == trials[0]["settings"]
+
+
+def test_the_rule_for_the_gain_is_answered_and_changed(client_of, ada, make_device):
+    make_device(0)
+    client = client_of(ada)
+    rule = {"device_hours": 10.0, "gain": 0.001}
+
+    begun = client.send("POST", "/sweeps", {**BODY, "stop_when": rule}).json()
+    without = client.send("PATCH", f"/sweeps/{begun['id']}", {"stop_when": None}).json()
+
+    assert begun["stop_when"] == rule
+    assert without["stop_when"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "part"),
+    [
+        ({"metrics": [{"name": "a", "direction": "minimize"}]}, "metrics", "not both"),
+        ({"metric": None, "direction": None}, "metric", "name the metric"),
+        (
+            {
+                "metric": None,
+                "direction": None,
+                "sampler": "cmaes",
+                "metrics": [{"name": name, "direction": "minimize"} for name in "ab"],
+            },
+            "sampler",
+            "one metric only",
+        ),
+        (
+            {
+                "metric": None,
+                "direction": None,
+                "metrics": [{"name": "a", "direction": "minimize"}] * 2,
+            },
+            "metrics",
+            "twice",
+        ),
+        ({"stop_when": {"device_hours": 10, "gain": 0}}, "stop_when.gain", "greater than 0"),
+    ],
+)
+def test_metrics_that_exclude_each_other_are_refused_with_their_field(
+    client_of, ada, make_device, fields, field, part
+):
+    make_device(0)
+
+    answer = client_of(ada).send("POST", "/sweeps", {**BODY, **fields})
+
+    assert answer.status_code == 400
+    assert part in answer.json()["errors"][field][0]

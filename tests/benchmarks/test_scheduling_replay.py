@@ -3,12 +3,14 @@
 import csv
 import json
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from benchmarks import scheduling
-from benchmarks.simulator.schedule import score
+from benchmarks.resampling import resample
+from benchmarks.simulator.schedule import oracle_jct_s, score
 from benchmarks.traces import read_pool, read_trace
 from orchestrator.scheduler.core import Policy
 from orchestrator.scheduler.simulator.replay import Knowledge, replay
@@ -165,3 +167,56 @@ def test_a_wrong_pool_is_refused_with_a_sentence(text, said, trace, pool, capsys
 
     assert scheduling.main(["--trace", str(trace), "--pool", str(pool)]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_resampled_trace_keeps_the_load_and_the_kinds_of_jobs(trace, tmp_path):
+    first, again, other = (tmp_path / name for name in ("first.csv", "again.csv", "other.csv"))
+    resample(trace, first, 1, 40)
+    resample(trace, again, 1, 40)
+    resample(trace, other, 2, 40)
+
+    assert first.read_text() == again.read_text()
+    assert first.read_text() != other.read_text()
+    jobs, source = read_trace(first), read_trace(trace)
+    assert len(jobs) == 40
+    assert {(job.gpus, job.gpu_milli) for job in jobs} <= {(job.gpus, job.gpu_milli) for job in source}
+    assert [job.arrival_s for job in jobs] == sorted(job.arrival_s for job in jobs)
+    assert 0.7 < _load(jobs) / _load(source) < 1.3
+
+
+def test_elastic_jobs_do_all_their_work_on_devices_that_nobody_else_has(trace, pool):
+    jobs, devices = read_trace(trace), read_pool(pool)
+    knowledge = Knowledge(elastic=True)
+    policy = replace(Policy.progress_aware(), span_nodes=True)
+
+    outcome = replay(jobs, devices, policy, knowledge)
+
+    whole = {job.id: job for job in jobs if job.gpu_milli >= 1000}
+    held = [
+        (id_, segment.start_s, segment.end_s)
+        for segment in outcome.segments
+        if segment.job_id in whole
+        for id_ in segment.device_ids
+    ]
+    for (one, _, ended), (other, began, _) in pairwise(sorted(held)):
+        assert one != other or ended <= began + 1e-3
+    for id_, job in whole.items():
+        mine = [segment for segment in outcome.segments if segment.job_id == id_]
+        device_s = sum((one.end_s - one.start_s) * len(one.device_ids) for one in mine)
+        assert device_s >= job.duration_s  # more devices never make the work less
+    assert {len(one.device_ids) for one in outcome.segments} > {1, 2, 4}
+    assert scheduling.mean_jct_s(jobs, outcome.segments) < scheduling.mean_jct_s(
+        jobs, replay(jobs, devices, policy, Knowledge()).segments
+    )
+
+
+def _load(jobs):
+    work = sum(job.duration_s * job.gpus * job.gpu_milli for job in jobs)
+    return work / (jobs[-1].arrival_s - jobs[0].arrival_s)
+
+
+def test_oracles_are_scored_by_the_independent_checker(trace, pool):
+    jobs = read_trace(trace)
+
+    for rule in scheduling.ORACLES:
+        assert oracle_jct_s(trace, pool, rule) >= sum(job.duration_s for job in jobs) / len(jobs)

@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import sys
+import zipfile
 from typing import Any
 
 import django
@@ -21,6 +22,7 @@ from orchestrator.facts.record import fact, sentence_only  # noqa: E402
 from orchestrator.jobs import lifecycle  # noqa: E402
 from orchestrator.models import (  # noqa: E402
     Attempt,
+    Checkpoint,
     DatasetRoot,
     Device,
     Environment,
@@ -31,6 +33,7 @@ from orchestrator.models import (  # noqa: E402
 from orchestrator.people import tokens  # noqa: E402
 from orchestrator.spec.job_spec import GIB, JobSpec  # noqa: E402
 from orchestrator.store.bundles import bundles  # noqa: E402
+from orchestrator.store.checkpoints.generations import GenerationStore  # noqa: E402
 
 OLD_LOG = "".join(f"line {number}\n" for number in range(1, 40_001))
 MANY = 57
@@ -154,7 +157,27 @@ def make_ended(owner: User, devices: list[Device]) -> Job:
     work.mkdir()
     (work / "result.json").write_text("beside\n")
     (work / "scores.csv").write_text("epoch,loss\n")
+    keep_checkpoint(job, 300)
     return job
+
+
+def keep_checkpoint(job: Job, step: int) -> None:
+    folder = settings.HOME.job(job.pk)
+    folder.checkpoints.mkdir(parents=True)
+    with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+        file.writestr("step", str(step))
+    kept = GenerationStore(folder).capture([folder.checkpoints / "state.pt"], 1, step, lambda: True)
+    if kept is None:
+        raise RuntimeError("The checkpoint was not kept.")
+    Checkpoint.objects.create(
+        job=job,
+        attempt_number=1,
+        step=step,
+        name=kept.name,
+        source="script",
+        size_bytes=kept.size_bytes,
+        created_at=timezone.now(),
+    )
 
 
 def launch(job: Job, devices: list[Device]) -> Attempt:

@@ -15,6 +15,7 @@ from berth.arguments import (
     pair,
     split_at_dashes,
     start_time,
+    typed_duration,
     with_dashes,
 )
 
@@ -161,3 +162,11 @@ def test_what_berth_does_not_know_is_moved_behind_the_dashes(line, meant):
     own = {"-g": True, "--gpus": True, "--wait": False}
 
     assert " ".join(with_dashes(line.split(), own)) == meant
+
+
+@pytest.mark.parametrize(
+    ("seconds", "typed"), [(90, "1m30s"), (7200, "2h"), (129_600, "1d12h"), (93_784, "1d2h3m4s"), (0, "0s")]
+)
+def test_a_duration_is_typed_as_it_is_read(seconds, typed):
+    assert typed_duration(seconds) == typed
+    assert duration_s(typed) == seconds

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import termios
+import zipfile
 
 import pytest
 
@@ -14,6 +15,7 @@ from berth.cli import following
 from berth.client import Berth
 from tests.berth.conftest import BERTH, environment_for
 from tests.system.server import REPOSITORY, free_port
+from training.media import PNG_MAGIC, Media
 
 pytestmark = pytest.mark.slow  # the server's start, and each command is a process
 
@@ -33,6 +35,7 @@ COMMANDS = [
     "cancel",
     "hold",
     "release",
+    "profile",
     "move",
     "resume",
     "compare",
@@ -42,6 +45,9 @@ COMMANDS = [
     "usage",
     "drain",
     "calendar",
+    "note",
+    "share",
+    "project",
     "login",
 ]
 
@@ -50,7 +56,7 @@ def test_alone_it_prints_the_wall_and_the_queue(cli):
     shown = cli()
 
     assert shown.returncode == 0
-    assert shown.stdout.startswith("2 of 4 devices free   1 running   ")
+    assert shown.stdout.startswith("2 of 4 GPUs free   1 running   ")
     assert re.search(r"simulated GPU 0 .* tiny-gpt \w{8} \(ada, rank 0\)", shown.stdout)
     assert "Waits for 3 devices; 2 are free." in shown.stdout
 
@@ -265,6 +271,46 @@ def test_pull_fetches_files_once_and_overwrites_nothing(cli, tmp_path, web):
     assert (folder / "result.json").read_text() == "mine"
     assert cli("pull", "eval", "*.json", "--force").returncode == 0
     assert "accuracy" in (folder / "result.json").read_text()
+
+
+def test_media_of_a_job_are_listed_and_fetched_as_files(cli, tmp_path, web):
+    media = Media(web.home / "jobs" / web.jobs["ended"] / "attempts" / "1" / "media")
+    media.take("image", {"val/a b": [[0, 255]]}, 1_200, 1000.0)
+    media.take("text", "yes", 1_200, 1000.0)
+    media.write()
+
+    listed = cli("media", "eval")
+    fetched = cli("media", "eval", "--to", "pictures")
+    nothing = cli("media", "eval", "--kind", "table", "--to", "pictures")
+
+    assert re.search(r"1,200 +image +val/a b +1 +0", listed.stdout)
+    assert (tmp_path / "pictures" / "val-a-b-attempt1-step1200-0.png").read_bytes().startswith(PNG_MAGIC)
+    assert json.loads((tmp_path / "pictures" / "text-attempt1-step1200-1.json").read_text())["text"] == "yes"
+    assert fetched.returncode == 0
+    assert nothing.returncode == 2
+    assert "has reported no picture, histogram, table or text" in nothing.stderr
+
+
+def test_a_checkpoint_becomes_a_model_that_is_shown_fetched_and_removed(cli, tmp_path):
+    none = cli("model")
+    made = cli("model", "add", "letters", "eval", "--description", "for the paper")
+    listed = cli("model")
+    shown = cli("model", "show", "letters@1")
+    fetched = cli("pull", "model:letters@1")
+    unknown = cli("pull", "model:letters", "*.bin")
+
+    assert "berth model add NAME JOB" in none.stderr
+    assert "ada/letters@1 is eval at step 300" in made.stdout
+    assert "--data ada/letters@1" in made.stdout
+    assert re.search(r"ada/letters@1 +eval +300", listed.stdout)
+    assert "for the paper" in shown.stdout
+    assert "state.pt" in shown.stdout
+    with zipfile.ZipFile(tmp_path / "letters-1" / "state.pt") as file:
+        assert file.read("step") == b"300"
+    assert fetched.stdout.split() == ["letters-1/state.pt"]
+    assert "has no file *.bin; it has state.pt" in unknown.stderr
+    assert cli("model", "rm", "letters").returncode == 0
+    assert "There is no model 'letters'" in cli("model", "show", "letters").stderr
 
 
 def test_data_is_pushed_named_by_its_path_and_removed(cli, tmp_path):

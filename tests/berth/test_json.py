@@ -10,12 +10,14 @@ import pytest
 import typer
 
 from berth.cli.app import app, start
+from berth.words import SERVER_COMMANDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")  # see answer_of
 WRONG_USE, TERMINATED = 2, 143
 # The job was cancelled before it had a checkpoint.
 STATUSES = {
     "berth resume {first}": WRONG_USE,
+    "berth profile {first}": WRONG_USE,  # it does not run
     "berth envs remove 0123": WRONG_USE,  # nothing was installed
     "berth watch {first}": TERMINATED,
 }
@@ -30,7 +32,10 @@ def commands(group: typer.core.TyperGroup, name: str = "berth") -> Iterator[tupl
             yield from commands(each, called)
 
 
-EVERY = dict(commands(typer.main.get_group(app)))
+ALL = dict(commands(typer.main.get_group(app)))
+# They replace this process by the server's own command line, which prints for its operator.
+OF_THE_SERVER = {f"berth {name}" for name in (*SERVER_COMMANDS, "manage")}
+EVERY = {name: options for name, options in ALL.items() if name not in OF_THE_SERVER}
 # One after the other; {first} and {second} are what the first two lines submitted.
 CALLS = """
 berth run train.py
@@ -51,11 +56,19 @@ berth logs tiny-gpt -n 1
 berth compare {first} {second}
 berth pull eval --to fetched
 berth checkpoints {first}
+berth media {first}
+berth profile {first}
 berth data
 berth data list
 berth data ls
 berth data push json-pushed train.py
 berth data rm json-pushed
+berth model
+berth model list
+berth model ls
+berth model add json-model eval
+berth model show json-model
+berth model rm json-model
 berth envs
 berth envs list
 berth envs remove 0123
@@ -63,6 +76,10 @@ berth envs clear
 berth sweep train.py --set lr=log:1e-5..1e-1 --metric loss --direction minimize --budget 1h
 berth sweeps
 berth best {sweep}
+berth session start --command true --at 2h
+berth session
+berth session list
+berth session stop {session}
 berth data add json-digits digits.csv.gz --root examples
 berth gpu 0
 berth usage
@@ -76,6 +93,18 @@ berth secret
 berth secret list
 berth secret set JSON_TEST
 berth secret forget JSON_TEST
+berth note {first} good --step 1
+berth note {first}
+berth share {first}
+berth share --list
+berth share --end {link}
+berth project make json-project
+berth project add json-project ada
+berth project show json-project
+berth project
+berth project list
+berth project drop json-project ada
+berth project remove json-project
 berth skill
 berth mcp
 berth login {url} --token {token}
@@ -88,6 +117,10 @@ def test_every_command_offers_json() -> None:
     assert [name for name, options in EVERY.items() if "--json" not in options] == []
 
 
+def test_commands_that_become_the_server_leave_their_words_to_it() -> None:
+    assert {name for name in ALL if name not in EVERY} == OF_THE_SERVER
+
+
 @pytest.fixture
 def answer_of(web, plain, monkeypatch, capsys, tmp_path) -> Callable[..., str]:
     """What a command prints in this process, as root, who is an operator and has no jobs of the seed."""
@@ -95,6 +128,9 @@ def answer_of(web, plain, monkeypatch, capsys, tmp_path) -> Callable[..., str]:
     monkeypatch.setenv("BERTH_URL", web.url)
     monkeypatch.setenv("BERTH_TOKEN", web.tokens["root"])
     (tmp_path / "train.py").write_text("print('step 1 loss 0.5')\n")
+
+    gc.collect()
+    gc.freeze()  # what all tests of a run have loaded: each look through it takes a second
 
     def call(line: str, *, status: int = 0) -> str:
         words = line.split()[1:]
@@ -126,6 +162,8 @@ def test_every_command_prints_json_and_nothing_else(web, answer_of) -> None:
             ("second", "berth run train.py -n"),
             ("made", "berth calendar add"),
             ("sweep", "berth sweep train.py"),
+            ("link", "berth share {first}"),
+            ("session", "berth session start"),
         ):
             if line.startswith(begins):
                 names.setdefault(name, answer["id"])

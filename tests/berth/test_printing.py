@@ -56,3 +56,4 @@ def test_the_command_line_calls_a_device_free_only_where_a_job_could_start():
     assert holders_text(kept).plain == "Kept for big-7b (dmitri), expected to start in 3 h."
     assert holders_text(device("free", "Free.")).plain == "free"
     assert box_line([kept, device("free", "Free.")], []).startswith("1 of 2 devices free, 1 kept   0 running")
+    assert box_line([kept], [], "0 of 1 GPUs free, 1 kept").startswith("0 of 1 GPUs free, 1 kept   0 running")

@@ -17,9 +17,10 @@ def main() -> int:
     parser.add_argument(
         "--without", action="append", default=[], help="a control to switch off; must end badly"
     )
+    parser.add_argument("--sweeps", type=int, default=1, help="sweeps that run at once")
     chosen = parser.parse_args()
     load_before = read_load()
-    result = run(chosen.faults, chosen.seed, without=chosen.without, tell=say)
+    result = run(chosen.faults, chosen.seed, without=chosen.without, tell=say, most_sweeps=chosen.sweeps)
     figures = figures_of(result)
     for line in result.findings.lines():
         say(line)
@@ -50,6 +51,8 @@ def figures_of(result: Result) -> dict[str, float | int | None]:
         "mttr_p95_s": round(percentile(recoveries_s, 95), 2) if recoveries_s else None,
         "jobs": result.jobs,
         "attempts": result.attempts,
+        "sweeps": result.sweeps,
+        "trials": result.trials,
         "took_s": round(result.took_s),
     }
 

@@ -37,6 +37,8 @@ class Result:
     findings: Findings = field(default_factory=Findings)
     jobs: int = 0
     attempts: int = 0
+    sweeps: int = 0
+    trials: int = 0
     took_s: float = 0.0
 
     @property
@@ -79,7 +81,7 @@ def server_under_load(
         if prepared is None:
             token = prepare_home(home)
         else:
-            shutil.copytree(prepared.home, home, symlinks=True)
+            prepared.copy_to(home)
             token = prepared.token
         clock = Path(f"{folder}.clock")  # not on the disk that is filled
         set_clock(clock, 0)
@@ -130,6 +132,8 @@ def run(
         drain(place, drain_within_s, last=empty_redis if faults is None else None)
         result.findings = place.witness.findings
         result.jobs = len(place.load.promises)
+        result.sweeps = len(place.load.sweeps)
+        result.trials = sum(" [" in each["name"] for each in place.witness.jobs.values())
         result.attempts = sum(each.get("attempt_count", 0) for each in place.witness.jobs.values())
     result.took_s = time.monotonic() - began
     return result
@@ -172,6 +176,8 @@ def drain(place: Field, within_s: float, *, last: Fault | None = None) -> None:
 
 def _all_ended(place: Field) -> bool:
     jobs = place.witness.jobs
+    if place.load.open_sweeps:
+        return False
     return not place.load.unfinished & place.load.promises.keys() and all(
         job in jobs and jobs[job]["state"] in FINAL for job in place.load.promises
     )

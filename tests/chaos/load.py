@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.system.server import Server, job_body
-from tests.system.trainings import training
+from tests.system.trainings import SEARCHED, training
 
 STEP_S = 0.05
 GRACE_S = 3.0
@@ -31,6 +31,8 @@ os.wait()
     + TRAIN
 )
 BRIEF = "print('on')\n"
+TRIALS = 4  # of a sweep
+TRIAL_STEPS = 90
 
 
 @dataclass
@@ -53,6 +55,9 @@ class Load:
     kinds: tuple[str, ...] = ("train", "train", "gang", "brief", "cancelled", "daemon")
     steps: tuple[int, int] = (120, 260)
     promises: dict[str, Promise] = field(default_factory=dict)
+    most_sweeps: int = 0  # that run at once
+    sweeps: list[str] = field(default_factory=list)  # that were acknowledged
+    open_sweeps: set[str] = field(default_factory=set)  # as the witness last saw them
     doubled_submits: int = 0
     _count: Iterator[int] = field(default_factory=itertools.count)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -70,6 +75,8 @@ class Load:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            if self.width and len(self.open_sweeps) < self.most_sweeps:
+                self.search()
             if len(self.unfinished) < self.width:
                 self.submit(self.random.choice(self.kinds))
             self._stopping.wait(0.3)
@@ -90,6 +97,14 @@ class Load:
             self._stopping.wait(self.random.uniform(0, 4))
             self._cancel(job)
         return job
+
+    def search(self) -> str:
+        """Begin a sweep until the server says that it has it; returns its id."""
+        number = next(self._count)
+        answer = self._insist("POST", "/sweeps", _sweep_body(number), key=f"chaos-{number}")
+        self.sweeps.append(str(answer["id"]))
+        self.open_sweeps.add(str(answer["id"]))
+        return str(answer["id"])
 
     def repeat(self) -> None:
         """One submit, eight times at once with one key: one job (F87)."""
@@ -136,6 +151,23 @@ class Load:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{method} {path} was not answered for 90 s: {status} {answer}")
             time.sleep(0.2)
+
+
+def _sweep_body(number: int) -> dict[str, Any]:
+    """A sweep whose trials pause and resume at rungs."""
+    steps = {"args": ["--steps", str(TRIAL_STEPS)], "total_steps": TRIAL_STEPS}
+    job = job_body(SEARCHED, launcher="direct", max_retries=100, grace_period_s=GRACE_S, **steps)
+    return {
+        "name": f"sweep-{number}",
+        "job": job,
+        "set": ["lr=log:1e-5..1e-1", "wd=0,0.5"],
+        "metric": "loss",
+        "direction": "minimize",
+        "budget": {"trials": TRIALS},
+        "sampler": "random",
+        "seed": number,
+        "max_width": 2,
+    }
 
 
 def _body(kind: str, total: int, number: int) -> dict[str, Any]:

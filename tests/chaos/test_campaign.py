@@ -8,7 +8,7 @@ from tests.chaos import faults
 from tests.chaos.campaign import Result, run
 from tests.system.server import Prepared
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 QUICK = {"width": 1, "steps": (120, 140)}
 
@@ -29,10 +29,18 @@ def test_nothing_is_lost_doubled_or_left_behind_in_a_campaign(prepared: Prepared
         faults.kill_services,
     ]
     result = run(
-        6, 7, faults=chosen, without=["walls"], prepared=prepared, width=3, kinds=("train", "daemon")
+        6,
+        7,
+        faults=chosen,
+        without=["walls"],
+        prepared=prepared,
+        width=3,
+        kinds=("train", "daemon"),
+        most_sweeps=1,
     )
 
     assert result.findings.lines() == []
+    assert result.sweeps
     assert all(each["recovered_s"] is not None for each in result.faults), result.faults
 
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.chaos.load import GRACE_S, Load
+from tests.chaos.load import GRACE_S, TRIALS, Load
 from tests.system.server import FINAL, Server, processes
 from tests.system.trainings import INTERVAL
 
@@ -86,6 +86,7 @@ class Witness:
             return
         self.jobs = {each["id"]: each for each in answer["results"]}
         self._load.unfinished = {job for job, each in self.jobs.items() if each["state"] not in FINAL}
+        self._look_at_sweeps()
         supervised = self._supervised()
         for job, each in self.jobs.items():
             state, processes_left = each["state"], bool(self.running.get(job))
@@ -97,6 +98,13 @@ class Witness:
             self._mind(gone, GHOST_AFTER_S, "ghosts", job, "shown as running, but no process is there")
         self._look_at_devices()
         self.looks += 1
+
+    def _look_at_sweeps(self) -> None:
+        status, answer = self._server.call("GET", "/sweeps?limit=500", timeout_s=8)
+        self.note_status(status, "GET /sweeps")
+        if status == 200:
+            open_states = {"running", "paused"}
+            self._load.open_sweeps = {one["id"] for one in answer["results"] if one["state"] in open_states}
 
     def _look_at_devices(self) -> None:
         status, answer = self._server.call("GET", "/devices", timeout_s=8)
@@ -142,7 +150,9 @@ class Witness:
     def got_on(self, before: dict[str, int]) -> bool:
         """Whether every job that ran ``before`` has trained a new step since, or is over."""
         reached = self.reached()
-        return all(self.jobs[job]["state"] in FINAL or reached[job] > step for job, step in before.items())
+        # A sweep pauses a trial at its rung, and what is held waits for nobody's recovery.
+        over = {*FINAL, "held"}
+        return all(self.jobs[job]["state"] in over or reached[job] > step for job, step in before.items())
 
     # At the end
 
@@ -157,8 +167,32 @@ class Witness:
                 self.findings.lost.append(f"{job}: {promise.kind} is {shown['state']}: {shown['reason']}")
             elif promise.total:
                 self._judge_steps(job, promise.total, shown)
+        for sweep in self._load.sweeps:
+            self._judge_sweep(sweep)
         for job, attempts in find_attempts(self._server).items():
             self.findings.orphans.append(f"{job}: attempts {sorted(attempts)} still run at the end")
+
+    def _judge_sweep(self, sweep: str) -> None:
+        """Every trial of the budget was there once, and told each rung once."""
+        status, shown = self._server.call("GET", f"/sweeps/{sweep}")
+        if status != 200 or shown["state"] != "ended":
+            found = f"{shown['state']}: {shown['reason']}" if status == 200 else str(status)
+            self.findings.lost.append(f"sweep {sweep} is {found}")
+            return
+        trials = self._server.get(f"/sweeps/{sweep}/trials")["results"]
+        kept = [trial for trial in trials if not trial["lost"]]
+        if [trial["number"] for trial in trials] != list(range(len(trials))) or len(kept) != TRIALS:
+            numbers = [trial["number"] for trial in kept]
+            self.findings.lost.append(f"sweep {sweep} has the trials {numbers} of {TRIALS}")
+        named = [job for job in self.jobs.values() if job["name"].startswith(f"{shown['name']} [")]
+        if len(named) != len(trials):
+            self.findings.doubled.append(f"sweep {sweep} has {len(trials)} trials and {len(named)} jobs")
+        for trial in trials:
+            told = [report["rung"] for report in trial["reports"]]
+            if told != shown["rungs"][: len(told)]:
+                self.findings.doubled.append(f"trial {trial['number']} of sweep {sweep} told {told}")
+            if trial["state"] == "ended" and told != shown["rungs"]:
+                self.findings.lost.append(f"trial {trial['number']} of sweep {sweep} told {told} and ended")
 
     def _judge_steps(self, job: str, total: int, shown: dict[str, Any]) -> None:
         if (step := (shown.get("progress") or {}).get("step")) != total:

@@ -24,6 +24,7 @@ SERVICE = {
     "healthcheck": (dict,),
     "image": (str,),
     "init": (bool,),
+    "ulimits": (dict,),
     "ports": (list,),
     "restart": (str,),
     "security_opt": (list,),
@@ -72,7 +73,8 @@ def test_what_is_referred_to_is_there(compose, services):
             assert how["condition"] in CONDITIONS
             assert how["condition"] != "service_healthy" or "healthcheck" in services[other]
         for volume in service.get("volumes", []):
-            assert volume.split(":")[0] in compose["volumes"]
+            bound = volume.startswith("${")  # a folder of the host
+            assert bound or volume.split(":")[0] in compose["volumes"]
 
 
 def test_worker_and_agent_share_a_service_because_supervisors_live_in_it(services):
@@ -90,6 +92,65 @@ def test_every_process_gets_settings_that_berth_knows(services):
         environment = read_environment({**given, "BERTH_HOME": "/srv/berth"})
         assert not environment.own_redis
         assert "postgresql" in str(environment.database["ENGINE"])
+
+
+def test_every_setting_of_the_reference_is_passed(services):
+    page = (ROOT / "docs/reference/settings.md").read_text()
+    settings = set(re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE))
+    of_the_image = {
+        "BERTH_HOME",
+        "BERTH_BIND",
+        "BERTH_PORT",
+        "BERTH_SESSIONS_PORT",
+    }  # people choose the published ports
+    assert len(settings) > 40
+
+    for service in ours(services).values():
+        assert set(service["environment"]) == settings - of_the_image
+        for name in settings - of_the_image - {"BERTH_REDIS_URL", "DATABASE_URL"}:
+            assert service["environment"][name].startswith(f"${{{name}:-"), name
+
+
+def test_data_and_files_that_settings_name_are_mounted_to_read(services):
+    for service in ours(services).values():
+        assert {volume.rpartition(":/")[2] for volume in service["volumes"]} == {
+            "srv/berth",
+            "data:ro",
+            "settings:ro",
+        }
+
+
+def test_pages_have_an_image_without_torch_and_jobs_one_with_it(services):
+    stages = re.split(r"^FROM .* AS (\w+)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    steps = dict(zip(stages[1::2], stages[2::2], strict=True))
+
+    assert {name: each["build"]["target"] for name, each in ours(services).items()} == {
+        "prepare": "web",
+        "web": "web",
+        "runner": "runner",
+    }
+    assert "torch>=" not in steps["web"]
+    for needed in ("torch>=", "bubblewrap", "gcc", "git"):
+        assert needed in steps["runner"]
+    images = {each["build"]["target"]: each["image"] for each in ours(services).values()}
+    assert images["web"] != images["runner"]
+
+
+def test_backups_use_the_tools_of_the_servers_version(services):
+    text = (ROOT / "Dockerfile").read_text()
+
+    major = "${POSTGRES_MAJOR:-16}"
+    assert services["postgres"]["image"] == f"postgres:{major}-alpine"
+    assert {each["build"]["args"]["POSTGRES_MAJOR"] for each in ours(services).values()} == {major}
+    assert "ARG POSTGRES_MAJOR=16\n" in text
+    assert '"postgresql-client-${POSTGRES_MAJOR}"' in text
+
+
+def test_every_service_that_stays_tells_whether_it_works(services):
+    assert {name for name, each in services.items() if "healthcheck" not in each} == {"prepare"}
+    test = services["runner"]["healthcheck"]["test"]
+    parser = load_command_class("orchestrator", test[3]).create_parser("manage.py", test[3])
+    assert parser.parse_args(test[4:]).alive
 
 
 def test_no_password_is_written_into_the_file(services):

@@ -70,3 +70,12 @@ def test_this_machines_pythons_are_found_and_environments_are_none_of_them():
 
 def test_every_part_is_a_test_file_that_is_there():
     assert not [part for part in pythons.PARTS if not (ROOT / part).is_file()]
+
+
+def test_packages_are_borrowed_from_a_patch_release_of_the_same_version(tree, monkeypatch):
+    monkeypatch.setattr(pythons, "ROOT", tree)
+    made_with(tree, THIS, ".venv-3.11.7")
+    pythons.packages_of(tree / ".venv-3.11.7", (3, 11)).mkdir(parents=True)
+
+    assert pythons.find_lender((3, 11, 2)) == tree / ".venv-3.11.7"
+    assert pythons.find_lender((3, 12, 1)) is None

@@ -14,6 +14,7 @@ VALUES = re.compile(
     r"\.\.\.|\b(?:GPU )?\d[\d:.,]*(?: (?:GiB|MiB|min|s|UTC))?|\b(?:ada|big-7b|carl|course|GPUs?)\b"
     r"|\b(?:draining|reserved|failed|reports no progress|The run (?=needed))"
     r"|(?<=the scope )write|(?<=this needs )admin|Redis (?=did not answer within)"
+    r"|(?<=It starts with )make up"
 )
 
 

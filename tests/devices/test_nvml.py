@@ -28,11 +28,14 @@ def test_eight_gpus_are_found_with_their_names_memory_and_neighbours(serve_gpus:
 
 
 def test_a_reading_has_memory_utilization_temperature_and_power(serve_gpus: Serve):
-    gpus = serve_gpus("used.3 1073741824", "utilization.3 97", "temperature.3 71", "power.3 540000")
+    gpus = serve_gpus(
+        "used.3 1073741824", "utilization.3 97", "temperature.3 71", "power.3 540000", "energy.3 7200000"
+    )
 
     row = gpus.read()["rows"][3]
 
     assert (row["used_bytes"], row["total_bytes"]) == (GIB, 141 * GIB)
+    assert row["energy_j"] == 7200.0
     assert (row["utilization_percent"], row["temperature_c"], row["power_w"]) == (97, 71, 540.0)
 
 
@@ -114,7 +117,7 @@ def test_a_process_that_ended_is_shown_without_a_command(serve_gpus: Serve):
     row = serve_gpus("process.0 4194304 5").read()["rows"][0]
 
     assert row["processes"] == [
-        {"pid": 4194304, "used_bytes": 5, "user": None, "command": "", "attempt": None}
+        {"pid": 4194304, "used_bytes": 5, "user": None, "command": "", "attempt": None, "age_s": None}
     ]
 
 

@@ -153,9 +153,20 @@ def test_code_that_has_not_what_the_job_starts_fails_it_and_a_clone_names_anothe
     assert (clone.bundle, clone.spec_fields["git"]) == (job.bundle, job.spec_fields["git"])
 
 
+def test_commit_is_found_by_its_first_digits_also_before_the_newest(home, repository, submit):
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, {"more.py": "x = 1\n"})
+
+    job = fetched(submit(address(repository), ref=first[:8]))
+
+    assert job.spec_fields["git"]["commit"] == first
+    assert files_of(home, job) == {"train.py"}
+
+
 @pytest.mark.parametrize(
     ("ref", "cause", "words"),
     [
+        ("0" * 8, "ref", "has no branch, tag or commit 00000000"),
         ("gone", "ref", "has no branch, tag or commit gone"),
         ("0" * 40, "commit", "does not have or does not give out the commit"),
     ],

@@ -24,11 +24,11 @@ def engine(request) -> Engine:
 
 
 @pytest.fixture
-def prepared(make_attempt, make_job, store_script) -> Callable[[], Attempt]:
+def prepared(make_attempt, make_job, store_script) -> Callable[..., Attempt]:
     """An attempt with its folder and launch record, and no supervisor."""
 
-    def make() -> Attempt:
-        attempt: Attempt = make_attempt(make_job(bundle=store_script(SCRIPT)))
+    def make(script: bytes = SCRIPT) -> Attempt:
+        attempt: Attempt = make_attempt(make_job(bundle=store_script(script)))
         launcher.prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
         return attempt
 
@@ -77,9 +77,26 @@ def test_living_supervisor_cannot_be_forestalled(engine, prepared):
     wait_until(launcher.folder_of(attempt).exit.exists)
 
 
+@pytest.mark.parametrize("hears", [True, False])
+def test_profile_is_asked_of_a_process_that_can_make_one(engine, prepared, hears):
+    hearing = b"import signal\nsignal.signal(signal.SIGRTMIN + 11, lambda *_: print('asked', flush=True))\n"
+    attempt = prepared(hearing + SCRIPT if hears else SCRIPT)
+    folder = launcher.folder_of(attempt)
+    start(engine, attempt)
+    wait_until(lambda: folder.log(0).exists() and "up" in folder.log(0).read_text())
+
+    assert engine.request_profile(order_of(attempt)) is hears
+
+    if hears:
+        wait_until(lambda: "asked" in folder.log(0).read_text())
+    engine.stop(order_of(attempt), reason="cancel", grace_s=0, saved=False)
+    wait_until(folder.exit.exists)
+
+
 def test_order_without_a_folder_is_not_sent(engine, home, db):
     nowhere = Order(uuid4(), 1, "0" * 32)
 
     assert not engine.stop(nowhere, reason="cancel", grace_s=1, saved=False)
     assert not engine.request_checkpoint(nowhere)
+    assert engine.request_profile(nowhere) is None
     assert engine.forestall(nowhere, {"kind": "infra"})

@@ -1,5 +1,6 @@
 """When jobs of several people may run, and with which limits."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -52,6 +53,19 @@ def test_a_job_gets_a_limit_of_each_kind(home, settings):
     assert limits["cpus"] == 3
     assert limits["disk_bytes"] == 7 << 30
     assert limits["pids"] == 6144
+
+
+def test_a_rank_computes_with_the_share_of_cores_of_its_device(home, make_device, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    devices = [make_device(index) for index in range(8)]
+
+    assert isolation.threads(JobSpec(), devices[:1]) == 8
+    assert isolation.threads(JobSpec(), devices) == 8
+    assert isolation.threads(JobSpec(cpus=20), devices[:2]) == 10
+    assert isolation.threads(JobSpec(cpus=1), devices[:2]) == 1
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert isolation.threads(JobSpec(), devices[:1]) == 1
 
 
 def test_no_job_may_fill_the_whole_disk(home):

@@ -10,9 +10,10 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from benchmarks.played_sweeps import play
 from orchestrator.exceptions import TooMany
 from orchestrator.jobs import retention
-from orchestrator.models import Checkpoint, Job, JobState
+from orchestrator.models import Checkpoint, Job, JobState, RungReport, SweepTrial
 from orchestrator.server import doctor
 
 pytestmark = pytest.mark.django_db
@@ -124,3 +125,35 @@ def test_i18_a_submit_over_a_persons_share_of_the_disk_is_refused_until_a_job_ha
     retention.check_disk(ada, 1)  # what the sweep can remove is in nobody's way
     retention.sweep(timezone.now())
     assert not [each for each in doctor.examine() if each.number == "I18"]
+
+
+def test_losers_of_a_sweep_go_before_other_files_and_its_best_trials_last(ended_job, ada, home, monkeypatch):
+    monkeypatch.setattr(retention, "GIB", 1024)
+    sweep = play(ada, 0)
+    trials = [ended_job(days=9 - number, kib=40) for number in range(5)]
+    for number, job in enumerate(trials):
+        trial = SweepTrial.objects.create(
+            sweep=sweep, number=number, settings={}, job=job, state="ended", created_at=job.submitted_at
+        )
+        RungReport.objects.create(trial=trial, rung=1, value=float(number))  # the oldest is the best
+    other = ended_job(days=20, kib=40)
+
+    clean_up("--user-disk-gib", "175")
+    assert [home.job(job.pk).root.is_dir() for job in [other, *trials]] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+    clean_up("--user-disk-gib", "130")
+    assert [home.job(job.pk).root.is_dir() for job in [other, *trials]] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -424,7 +424,10 @@ def test_an_ended_job_changes_only_its_labels(ada):
     stale = Job.objects.get(pk=job.pk)
     Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED)
 
-    with pytest.raises(Conflict, match="The job has been cancelled; only its name and tags can still change"):
+    with pytest.raises(
+        Conflict,
+        match="The job has been cancelled; only its name, tags, project and visibility can still change",
+    ):
         intake.update(ada, stale, {"priority": 10})
     assert intake.update(ada, stale, {"name": "kept"}).name == "kept"
 

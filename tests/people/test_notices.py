@@ -10,13 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from django.utils import timezone
 
+from benchmarks.played_sweeps import play
 from orchestrator.exceptions import Malformed
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import Happened, SweepFact
 from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
-from orchestrator.models import JobState, Notice, NoticeTarget
+from orchestrator.models import JobEvent, JobState, Notice, NoticeTarget, SweepState
 from orchestrator.people.notices import delivery, events, targets
 from orchestrator.people.notices.reach import is_public
+from orchestrator.sweeps.ending import end
 
 
 class Inbox(ThreadingHTTPServer):
@@ -252,3 +254,67 @@ def test_the_address_is_kept_sealed_and_shown_masked(ada, inbox):
 
     assert "hunter2" not in target.shown
     assert b"hunter2" not in bytes(target.sealed)
+
+
+def test_a_sweep_is_told_at_its_first_failure_and_at_each_end_and_its_trials_never(target, ada):
+    sweep = play(ada, 4, state="running", all_failed=True, curves=False)
+    now = timezone.now()
+    trials = list(sweep.trials.order_by("number"))
+    for trial in trials:
+        JobEvent.objects.create(
+            job=trial.job, number=2, at=now, from_state="running", to_state="failed", actor="agent"
+        )
+        sweep.trials.filter(pk=trial.pk).update(ended_at=now + timedelta(seconds=trial.number))
+
+    assert events.collect(now, now - timedelta(minutes=1)) == 1
+    assert Notice.objects.get().title == "digits sweep: trial 0 failed, the first of the sweep"
+
+    end(sweep, SweepState.FAILED, fact(SweepFact.SAME_ERROR, times=3, error="ValueError"))
+    for _ in range(2):
+        events.collect(now, now - timedelta(minutes=1))
+    assert Notice.objects.latest("pk").title == "digits sweep: has failed"
+    assert Notice.objects.count() == 2
+
+    sweep.__class__.objects.filter(pk=sweep.pk).update(state=SweepState.RUNNING, ended_at=None)
+    end(sweep, SweepState.ENDED, fact(SweepFact.TRIALS_SPENT, trials=4))
+    events.collect(now, now - timedelta(minutes=1))
+    assert Notice.objects.latest("pk").body == "All 4 trials of its budget have run."
+    assert Notice.objects.count() == 3
+
+
+def test_who_stops_their_sweep_is_not_told_so(target, ada):
+    sweep = play(ada, 0, state="running")
+    end(sweep, SweepState.STOPPED, fact(SweepFact.STOPPED_BY, by="ada"))
+
+    now = timezone.now()
+    assert events.collect(now, now - timedelta(minutes=1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "address"),
+    [
+        ("email", " ana@lab.org ", "email:ana@lab.org"),
+        ("slack", "https://hooks.slack.com/services/T0/B0/x", "https://hooks.slack.com/services/T0/B0/x"),
+        ("ntfy", "anas-runs-7f3a", "ntfys://anas-runs-7f3a"),
+        ("ntfy", "https://ntfy.sh/anas-runs", "ntfys://anas-runs"),
+        ("ntfy", "https://push.lab.org/anas-runs", "ntfys://push.lab.org/anas-runs"),
+        ("other", "tgram://token/chat", "tgram://token/chat"),
+    ],
+)
+def test_a_kind_and_a_text_are_an_address(kind, text, address):
+    assert targets.address_of(kind, text) == address
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("slack", "https://elsewhere.example/x"), ("ntfy", "two words"), ("fax", "1")]
+)
+def test_a_text_that_is_none_of_its_kind_is_refused(kind, text):
+    with pytest.raises(Malformed):
+        targets.address_of(kind, text)
+
+
+def test_mail_is_offered_where_the_server_has_an_account(settings):
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, mail_url="")
+    assert "email" not in targets.kinds()
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, mail_url="mailtos://a:b@lab.org")
+    assert next(iter(targets.kinds())) == "email"

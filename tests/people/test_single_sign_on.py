@@ -36,6 +36,14 @@ def test_the_secret_comes_from_a_file(tmp_path):
         ({**LDAP, "BERTH_LDAP_CA_FILE": "/nowhere/at/all"}, "BERTH_LDAP_CA_FILE"),
         ({**LDAP, "BERTH_LDAP_ROLES": "boss=cn=chiefs,dc=lab"}, "roles admin, operator"),
         ({**LDAP, "BERTH_LDAP_ROLES": "admin=chiefs"}, "role=group pairs"),
+        ({**LDAP, "BERTH_NEWCOMERS": "come"}, "wait, invited, submitter"),
+        ({**OIDC, "BERTH_OIDC_DOMAINS": "lab"}, "domains of mail addresses"),
+        ({**OIDC, "BERTH_OIDC_DOMAINS": "@lab.example"}, "domains of mail addresses"),
+        ({**OIDC, "BERTH_OIDC_ISSUER": "https://accounts.google.com"}, "Anybody can have an account"),
+        (
+            {**OIDC, "BERTH_OIDC_ISSUER": "https://login.microsoftonline.com/common/v2.0"},
+            "Anybody can have an account",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_would_do(variables, said):
@@ -56,3 +64,25 @@ def test_roles_of_groups_are_read_with_the_strongest_first():
 
     assert found is not None
     assert found.roles == (("admin", "cn=chiefs,dc=lab"), ("viewer", "cn=guests,dc=lab"))
+
+
+def test_rules_for_the_issuers_people_are_read(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    variables = {
+        **OIDC,
+        "BERTH_OIDC_SECRET_FILE": str(secret),
+        "BERTH_OIDC_ISSUER": "https://accounts.google.com",
+        "BERTH_OIDC_DOMAINS": "Lab.example, cs.lab.example",
+        "BERTH_OIDC_ROLES": "submitter=students; admin=chiefs",
+        "BERTH_OIDC_GROUPS_CLAIM": "roles",
+        "BERTH_NEWCOMERS": "invited",
+    }
+
+    found = read_openid_connect(variables)
+
+    assert found is not None
+    assert found.domains == {"lab.example", "cs.lab.example"}
+    assert found.roles == (("admin", "chiefs"), ("submitter", "students"))
+    assert (found.groups_claim, found.public) == ("roles", True)
+    assert django_settings(variables)["NEWCOMERS"] == "invited"

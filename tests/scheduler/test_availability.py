@@ -9,7 +9,8 @@ from django.utils import timezone
 from orchestrator.live.readings import read_now
 from orchestrator.models import Booking, BookingKind, Device, JobState, PoolRight, Right
 from orchestrator.scheduler import passes
-from orchestrator.scheduler.availability import Availability, read_availability
+from orchestrator.scheduler.availability import Availability
+from orchestrator.scheduler.capacity import read_capacity
 from orchestrator.spec.job_spec import GIB
 from tests.scheduler.test_placement import read, reading
 
@@ -25,7 +26,7 @@ def told(user, **more):
     """What somebody is told about each device now, after readings of all of them."""
     devices = list(Device.objects.select_related("pool"))
     read(*(reading(device.pk) for device in devices))
-    return read_availability(user, devices, read_now(), more.pop("now", timezone.now()))
+    return read_capacity(user, devices, read_now(), more.pop("now", timezone.now())).standings()
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_device_of_a_closed_pool_is_free_to_those_with_a_right_in_it(make_pool
 def test_gpu_without_readings_is_not_free(make_device, ada):
     gpu, slot = make_device(0, kind="gpu"), make_device(1, kind="cpu")
 
-    found = read_availability(ada, [gpu, slot], read_now(), timezone.now())
+    found = read_capacity(ada, [gpu, slot], read_now(), timezone.now()).standings()
 
     assert found["sim-0"].state == Availability.UNREAD
     assert found["sim-1"].is_free  # jobs start on CPU slots without readings
@@ -163,6 +164,6 @@ def test_a_device_with_processes_of_others_is_not_free(make_device, ada):
     device = make_device(0)
     read({"id": "sim-0", "used_bytes": GIB, "foreign_bytes": GIB})
 
-    found = read_availability(ada, [device], read_now(), timezone.now())
+    found = read_capacity(ada, [device], read_now(), timezone.now()).standings()
 
     assert found["sim-0"].state == Availability.FOREIGN

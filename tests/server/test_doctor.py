@@ -353,12 +353,10 @@ def test_f58_a_folder_that_its_job_has_shut_is_opened(home, as_ordinary_user):
     assert f"{shut.name} cannot be read" in found.sentence
 
 
-@pytest.mark.timeout(600)  # two programs are started one after the other
 @pytest.mark.parametrize(("at", "said"), [(0, "not a database"), (4096, "restore the newest backup")])
-def test_f52_a_damaged_database_is_a_line_with_what_to_do(tmp_path, at, said):
-    home = tmp_path / "berth"
-    prepared = manage(home, "prepare")
-    assert prepared.returncode == 0, prepared.stderr
+def test_f52_a_damaged_database_is_a_line_with_what_to_do(prepared, tmp_path, at, said):
+    home = tmp_path / "damaged"
+    prepared.copy_to(home)
     for name in ("db.sqlite3-wal", "db.sqlite3-shm"):
         (home / name).unlink(missing_ok=True)
     with (home / "db.sqlite3").open("r+b") as file:

@@ -48,7 +48,6 @@ def test_nothing_must_be_set():
     ("name", "value"),
     [
         ("BERTH_HOME", "relative/path"),
-        ("BERTH_HOME", ""),
         ("BERTH_HOME", "/etc/hostname"),
         ("BERTH_HOME", "~nobody-of-this-name/x"),
         ("BERTH_PORT", "0"),

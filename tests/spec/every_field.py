@@ -9,7 +9,7 @@ from orchestrator.spec.job_spec import JobSpec
 DEFAULTS = JobSpec().model_dump(mode="json")
 
 
-OTHER_STARTS = frozenset({"module", "command"})  # a job has one of these, or an entrypoint
+OTHER_STARTS = frozenset({"module", "command", "program"})  # a job has one of these, or an entrypoint
 
 
 def every_field(**values: Any) -> dict[str, Any]:

@@ -421,6 +421,15 @@ def test_the_working_copy_is_writable_and_apart(bundles, tmp_path):
     assert (bundles / bundle.sha256 / "a.py").read_bytes() == b"1"
 
 
+def test_an_empty_working_folder_is_filled(bundles, tmp_path):
+    bundle = store_script(bundles, "a.py", b"1")
+    (tmp_path / "work").mkdir()
+
+    materialise(bundles, bundle.sha256, tmp_path / "work")
+
+    assert (tmp_path / "work/a.py").read_bytes() == b"1"
+
+
 def test_a_complete_working_folder_is_left_alone(bundles, tmp_path):
     bundle = store_script(bundles, "a.py", b"1")
     materialise(bundles, bundle.sha256, tmp_path / "work")

@@ -309,7 +309,20 @@ def test_a_damaged_checkpoint_of_the_library_falls_back(job, store):
     skips: list[Skip] = []
 
     assert store.newest_verified(skips).step == 10
-    assert skips[0].step == 20
+    assert (skips[0].step, skips[0].name) == (20, "checkpoint 1-20")
+
+
+def test_a_manifest_that_cannot_be_read_is_told_by_the_name_of_its_kind(job, store):
+    library_checkpoint(job, 1, 10)
+    for folder in (
+        library_checkpoint(job, 1, 20),
+        capture(store, save(job.checkpoints / "a.bin", b"1")).folder,
+    ):
+        (folder / "manifest.json").write_text("{")
+    skips: list[Skip] = []
+
+    assert store.newest_verified(skips).step == 10
+    assert sorted(skip.name for skip in skips) == ["checkpoint 1-20", "generation 1"]
 
 
 def test_both_kinds_are_one_history(job, store):

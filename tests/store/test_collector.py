@@ -94,6 +94,27 @@ def test_a_folder_of_hugging_face_is_one_checkpoint_and_is_what_resumes(job, col
     assert GenerationStore(job).resume_path(second) == folder
 
 
+def test_the_step_that_a_checkpoint_holds_counts_more_than_the_one_in_its_name(job, collect):
+    folder = hugging_face(job, 300)
+    later(save(folder / "trainer_state.json", json.dumps({"global_step": 312})))
+
+    [generation] = collect(reached=290).taken
+
+    assert generation.step == 312
+
+
+@pytest.mark.parametrize(("metadata", "step"), [({"step": "512"}, 512), ({"format": "pt"}, 290)])
+def test_a_safetensors_file_may_hold_its_step(job, collect, metadata, step):
+    header = json.dumps(
+        {"__metadata__": metadata, "w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}
+    ).encode()
+    later(save(job.checkpoints / "last.safetensors", len(header).to_bytes(8, "little") + header + b"1234"))
+
+    [generation] = collect(reached=290).taken
+
+    assert generation.step == step
+
+
 @pytest.mark.parametrize(
     ("names", "resume", "step"),
     [

@@ -102,3 +102,7 @@ def test_old_days_go(history, tmp_path):
 
 def test_an_unknown_device_has_no_history(history):
     assert history.read("nobody", NOON, NOON + 10) == {}
+
+
+def test_a_device_without_history_has_no_records(tmp_path):
+    assert list(DeviceHistory(tmp_path).records("gpu-0", 0.0, 1e9)) == []

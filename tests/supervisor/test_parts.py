@@ -27,7 +27,7 @@ from orchestrator.supervisor.protocol.orders import (
     parse_order,
 )
 from orchestrator.supervisor.protocol.records import LARGEST_RECORD_BYTES, read_record, write_record
-from orchestrator.supervisor.ranks.command import rank_environment, run_command
+from orchestrator.supervisor.ranks.command import rank_environment, run_command, run_environment
 from orchestrator.supervisor.watch.log_caps import LogCap
 from orchestrator.supervisor.watch.stalls import HangWatch
 from tests.supervisor.conftest import REPOSITORY
@@ -337,6 +337,17 @@ LAUNCH: dict[str, object] = {
 def test_a_launch_that_makes_no_sense_is_refused_by_name(change: dict[str, object]) -> None:
     with pytest.raises(BadLaunch, match=r"launch.json"):
         Launch(LAUNCH | change)
+
+
+@pytest.mark.parametrize(
+    ("written", "threads"), [({"threads": 3}, "3"), ({"env": {"OMP_NUM_THREADS": "5"}}, "5")]
+)
+def test_a_rank_computes_with_the_threads_of_the_record_unless_the_job_says_otherwise(
+    written: dict[str, object], threads: str, tmp_path: Path
+) -> None:
+    launch = Launch(LAUNCH | written)
+
+    assert run_environment(launch, AttemptFolder(tmp_path), {})["OMP_NUM_THREADS"] == threads
 
 
 def test_a_launch_of_a_newer_server_is_accepted() -> None:

@@ -549,7 +549,14 @@ def test_i20_nothing_of_the_servers_environment_reaches_a_run(make_attempt: Make
 
     names = set(eval(attempt.log()))  # noqa: S307 -- a list of texts that our own script printed
     assert names == {
-        *("BERTH_ATTEMPT", "BERTH_ATTEMPT_FOLDER", "BERTH_JOB_ID", "BERTH_METRICS_FILE", "BERTH_NONCE"),
+        *(
+            "BERTH_ATTEMPT",
+            "BERTH_ATTEMPT_FOLDER",
+            "BERTH_JOB_ID",
+            "BERTH_MEDIA_DIR",
+            "BERTH_METRICS_FILE",
+            "BERTH_NONCE",
+        ),
         *("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
         *(
             "HOME",

@@ -7,11 +7,13 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from dashboard.parts import forms
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.submission import intake
 from orchestrator.models import (
     Attempt,
     Checkpoint,
@@ -25,8 +27,9 @@ from orchestrator.models import (
 )
 from orchestrator.sentences import say_json
 from orchestrator.store.metrics.writer import MetricWriter, Point
-from orchestrator.sweeps import controller, creation
+from orchestrator.sweeps import asking, controller, creation, pausing
 from orchestrator.sweeps.ending import stop
+from orchestrator.sweeps.history_rows import front_of, search_of
 
 BODY = {
     "job": {"source": {"text": "print(1)\n"}, "total_steps": 18},
@@ -48,7 +51,7 @@ def _devices(home, make_device):
 @pytest.fixture
 def make_sweep(ada) -> Callable[..., Sweep]:
     def make(**fields: Any) -> Sweep:
-        return creation.create(ada, creation.parse({**BODY, **fields}))[0]
+        return creation.create(ada, asking.parse({**BODY, **fields})).sweep
 
     return make
 
@@ -92,10 +95,14 @@ class Trials:
         return Attempt.objects.live().get(job=self.job(number))
 
     def report(self, number: int, value: float, *steps: int, name: str = "val/loss") -> None:
+        self.report_all(number, {name: value}, *steps)
+
+    def report_all(self, number: int, values: dict[str, float], *steps: int) -> None:
         job = self.job(number)
         newest = Attempt.objects.filter(job=job).order_by("-number")[0].number
         writer = MetricWriter(self.home.job(job.pk).metrics, newest, 0.0, None)
-        writer.append([Point(name, step, float(step), value) for step in steps])
+        points = [Point(name, step, float(step), value) for step in steps for name, value in values.items()]
+        writer.append(points)
         writer.flush()
         writer.close()
 
@@ -227,6 +234,17 @@ def test_the_budget_of_trials_ends_the_sweep(make_sweep, play):
     assert say_json(trials.sweep.why) == "All 2 trials of its budget have run."
 
 
+def test_device_time_below_one_trial_ends_the_sweep_and_says_that_it_was_too_little(make_sweep, play):
+    trials = play(make_sweep(budget={"device_hours": 0.001}, max_width=1))
+    trials.advance()
+    trials.start(0)
+    Job.objects.filter(trial__sweep=trials.sweep).update(attained_gpu_s=10.0)
+    trials.advance()
+
+    assert trials.sweep.state == SweepState.ENDED
+    assert "No trial ended within it; give it more." in say_json(trials.sweep.why)
+
+
 def test_a_larger_budget_continues_an_ended_sweep(ada, make_sweep, play):
     trials = play(make_sweep(budget={"trials": 1}))
     trials.advance()
@@ -306,6 +324,31 @@ def test_stopping_a_sweep_cancels_its_open_trials(make_sweep, play):
         creation.update(trials.sweep.owner, trials.sweep, {"trials": 9})
 
 
+def test_a_paused_sweep_holds_what_waits_and_stops_the_others_at_their_rung(make_sweep, play):
+    trials = play(sweep := make_sweep())
+    trials.advance()
+    trials.start_all()
+    trials.advance()
+    trials.keep_checkpoint(0, 1)
+    waiting = trials.sweep.trials.count() - 1
+    pausing.pause(sweep, by="ada")
+    trials.report(0, 0.5, 1)
+    trials.advance()
+
+    assert trials.state(waiting) == ("running", "held")
+    assert trials.state(0) == ("paused", "stopping")  # it led, and would have gone on
+    trials.end(0, ExitKind.SIGNAL)
+    count = trials.sweep.trials.count()
+    trials.advance()
+    assert trials.sweep.trials.count() == count
+    assert trials.sweep.state == SweepState.PAUSED
+
+    pausing.resume(sweep)
+
+    assert trials.state(waiting) == ("running", "queued")
+    assert trials.state(0) == ("running", "queued")
+
+
 def test_a_part_that_dies_before_the_commit_leaves_nothing_and_the_next_one_does_the_same(make_sweep, play):
     trials = play(make_sweep())
     lost: list[Any] = []
@@ -366,7 +409,7 @@ def test_the_sequence_of_suggestions_follows_from_the_seed(make_sweep, play):
 )
 def test_a_sweep_that_cannot_work_is_refused_with_its_field(ada, fields, field, part):
     with pytest.raises(Malformed) as error:
-        creation.create(ada, creation.parse({**BODY, **fields}))
+        creation.create(ada, asking.parse({**BODY, **fields}))
     assert field in error.value.fields
     assert part in error.value.fields[field][0]
 
@@ -374,4 +417,117 @@ def test_a_sweep_that_cannot_work_is_refused_with_its_field(ada, fields, field, 
 def test_a_missing_direction_says_what_to_give(ada):
     body = {name: value for name, value in BODY.items() if name != "direction"}
     with pytest.raises(Malformed, match="direction: give minimize or maximize"):
-        creation.parse(body)
+        asking.parse(body)
+
+
+def end_whole(trials, number: int, value: float, other: float | None) -> None:
+    """A trial that trains to its end and reports two metrics."""
+    trials.start(number)
+    trials.report_all(number, {"val/loss": value} | ({} if other is None else {"params": other}), 18)
+    trials.end(number)
+    trials.advance()
+
+
+SEVERAL = {
+    "metric": None,
+    "direction": None,
+    "metrics": [
+        {"name": "val/loss", "direction": "minimize"},
+        {"name": "params", "direction": "maximize"},
+    ],
+}
+
+
+def test_several_metrics_are_told_together_and_no_trial_is_stopped_early(make_sweep, play):
+    sweep = make_sweep(**SEVERAL, budget={"trials": 3})
+    trials = play(sweep)
+    trials.advance()
+    for number, (value, other) in enumerate([(1.0, 5.0), (2.0, 9.0), (3.0, 7.0)]):
+        end_whole(trials, number, value, other)
+
+    reports = RungReport.objects.order_by("pk")
+    assert list(reports.values_list("trial__number", "rung", "value", "further")) == [
+        (0, 18, 1.0, [5.0]), (1, 18, 2.0, [9.0]), (2, 18, 3.0, [7.0]),
+    ]  # fmt: skip
+    assert [report.trial.number for report in front_of(sweep, reports)] == [0, 1]
+    assert trials.sweep.state == SweepState.ENDED
+
+
+def test_a_further_metric_that_never_comes_is_told_with_the_names_that_came(make_sweep, play):
+    trials = play(make_sweep(**SEVERAL))
+    trials.advance()
+
+    end_whole(trials, 0, 1.0, None)
+
+    assert trials.sweep.state == SweepState.FAILED
+    assert say_json(trials.sweep.why) == (
+        "Trial 0 ended without the metric 'params'. It reported val/loss; choose one of these."
+    )
+
+
+def test_a_sweep_ends_where_more_device_time_is_expected_to_gain_too_little(ada, make_sweep, play):
+    rule = {"device_hours": 0.5, "gain": 0.01}
+    trials = play(make_sweep(budget={"trials": 100}, stop_when=rule, early_stopping=False))
+    trials.advance()
+    for number in range(20):
+        if trials.sweep.has_ended:
+            break
+        trials.start(number)
+        trials.report(number, 1.0, 18)
+        Job.objects.filter(pk=trials.job(number).pk).update(attained_gpu_s=360)
+        trials.end(number)
+        trials.advance()
+
+    trials.sweep.refresh_from_db()
+    assert trials.sweep.state == SweepState.ENDED
+    assert say_json(trials.sweep.why).startswith(
+        "Another 30 min of device time is expected to improve val/loss by 0, less than 0.01."
+    )
+    creation.update(ada, trials.sweep, {"name": "kept"})
+    assert trials.sweep.state == SweepState.ENDED
+    creation.update(ada, trials.sweep, {"stop_when": None})
+    assert (trials.sweep.state, trials.sweep.least_gain) == (SweepState.RUNNING, None)
+
+
+def test_a_warm_start_learns_from_ended_sweeps_of_the_same_code_and_space(ada, make_sweep, play):
+    first = make_sweep(budget={"trials": 1})
+    trials = play(first)
+    trials.advance()
+    end_whole(trials, 0, 1.0, None)
+    make_sweep(set=["lr=log:1e-5..1e-1"], budget={"trials": 1})
+
+    second = make_sweep(warm_start="auto")
+    named = make_sweep(warm_start=first.short_id)
+
+    assert second.learns_from == named.learns_from == [str(first.pk)]
+    earlier = search_of(second).earlier
+    assert [(number, trial.settings) for number, trial in earlier.trials.items()] == [
+        (-1, SweepTrial.objects.get(sweep=first).settings)
+    ]
+    assert {report.trial for report in earlier.reports} == {-1}
+
+
+def test_a_warm_start_from_another_search_is_refused_with_the_difference(ada, make_sweep):
+    other = make_sweep(set=["lr=log:1e-5..1e-1"])
+
+    for wanted, part in ((other.short_id, "still runs"), ("ffffffff", "there is no sweep")):
+        with pytest.raises(Malformed) as caught:
+            make_sweep(warm_start=wanted)
+        assert part in caught.value.fields["warm_start"][0]
+    stop(other, by="ada")
+    with pytest.raises(Malformed) as caught:
+        make_sweep(warm_start=other.short_id)
+    assert "lacks wd" in caught.value.fields["warm_start"][0]
+
+
+@pytest.mark.parametrize(("hand_over", "stays"), [("args", False), ("env", False), ("json", True)])
+def test_a_clone_of_a_trial_keeps_its_settings_in_one_place(ada, make_sweep, play, hand_over, stays):
+    play(make_sweep(hand_over=hand_over)).advance()
+    job = SweepTrial.objects.get().job
+
+    clone = intake.retry(ada, job, resume=False, changes={})
+
+    assert "SWEEP_SETTINGS" in job.spec_fields["env"]
+    assert ("SWEEP_SETTINGS" in clone.spec_fields.get("env", {})) == stays
+    assert ("SWEEP_SETTINGS" in forms.texts_of(job, datasets=[])["env"]) == stays
+    assert ("--lr" in clone.spec_fields.get("args", [])) == (hand_over == "args")

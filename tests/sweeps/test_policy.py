@@ -1,11 +1,15 @@
 """Rungs and suggestions: who goes on, who is resumed, and that a suggestion follows from seed and history alone."""
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.sweeps.core.flags import read_flags
 from orchestrator.sweeps.core.history import History, Report, Search, Trial, TrialState
+from orchestrator.sweeps.core.importance import importance
 from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.rungs import Verdict, next_rung, resumable, rungs_for, verdict_at
 from orchestrator.sweeps.core.suggest import SAMPLERS, suggest
@@ -114,3 +118,17 @@ def test_failed_trials_do_not_disturb_the_search():
 
     for sampler in ("auto", "tpe"):
         assert suggest(Search(SPACE, 1, sampler, RUNGS), past, 13) is not None
+
+
+def test_the_setting_that_the_best_trials_agree_on_matters_most():
+    space = read_space({"lr": {"type": "float", "low": 1e-5, "high": 0.1, "log": True}, "wd": {"type": "float", "low": 0, "high": 1}, "opt": ["adam", "sgd"], "momentum": {"type": "float", "low": 0, "high": 1, "when": {"opt": "sgd"}}})  # fmt: skip
+    points = [space.at(place) for place in np.random.default_rng(0).random((100, space.width))]
+    points.sort(key=lambda point: abs(math.log10(float(point["lr"])) + 3) + (point["opt"] == "sgd") / 4)
+
+    shares = importance(space, points)
+
+    assert next(iter(shares)) == "lr"
+    assert shares["opt"] > shares["wd"]
+    assert shares["momentum"] < 0.1  # few of the best trials have it
+    assert math.isclose(sum(shares.values()), 1)
+    assert importance(space, points[:7]) == {}

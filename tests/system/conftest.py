@@ -18,12 +18,28 @@ def server(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iter
         server.clean_up()
 
 
+@pytest.fixture(scope="module")
+def two_slots(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of two CPU slots that the tests of a module stop, kill and start again."""
+    server = Server.copy_of(prepared, tmp_path_factory.mktemp("slots") / "berth", "cpu:2")
+    try:
+        yield server.start()
+    finally:
+        server.clean_up()
+
+
 @pytest.fixture(autouse=True)
 def _idle_server(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A job that a failed test left would hold its devices, and the tests that follow would wait for them."""
+    """What a test left: a server that ended is started again, and a job would hold its devices for ever."""
+    shared = [
+        request.getfixturevalue(name) for name in ("server", "two_slots") if name in request.fixturenames
+    ]
+    for server in shared:
+        server.make_whole()
     yield
-    if "server" in request.fixturenames:
-        request.getfixturevalue("server").leave_idle()
+    for server in shared:
+        if not server.up_ended():
+            server.leave_idle()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says othe
 COMMANDS = {
     "web": "orchestrator.server.web:application",
     "worker": "orchestrator.live.broker\0worker",
-    "agent": "manage.py\0agent",
+    "agent": "orchestrator.management\0agent",
 }
 _FIRST_START = """
 import sys
@@ -44,7 +44,7 @@ sys.stdout.write(tokens.issue(root, name="tests", scope="admin")[1])
 
 def prepare_home(home: Path) -> str:
     """Bring a state folder to where a first start leaves it; returns an admin's token."""
-    environment = {**os.environ, "BERTH_HOME": str(home)}
+    environment = {**os.environ, "BERTH_HOME": str(home), "DATABASE_URL": ""}
     for arguments in (["migrate", "--verbosity", "0"], ["shell", "-v", "0", "-c", _FIRST_START]):
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
@@ -53,7 +53,7 @@ def prepare_home(home: Path) -> str:
             capture_output=True,
             text=True,
             check=True,
-            timeout=300,  # compressing the static files takes 20 s of a core, and cores may be busy
+            timeout=300,  # of a core it takes 10 s, and cores may be busy
         )
     return done.stdout.strip()
 
@@ -64,11 +64,16 @@ class Prepared(NamedTuple):
     home: Path
     token: str
 
+    def copy_to(self, home: Path) -> None:
+        """Copy it without the static files: 30 MB that no server writes, and that all copies share."""
+        shutil.copytree(self.home, home, ignore=shutil.ignore_patterns(STATIC))
+        (home / STATIC).symlink_to(self.home / STATIC)
+
 
 def prepare_once(folder: Path) -> Prepared:
     """The state folder that all workers of a session copy: made in ``folder`` by the first that asks.
 
-    It costs 15 s of a core, most of it to compress the static files.
+    It costs 10 s of a core, most of it to hash and compress the static files.
     """
     folder.mkdir(exist_ok=True)
     prepared = Prepared(folder / "berth", "")
@@ -131,6 +136,13 @@ class Server:
         self.up.send_signal(signal.SIGINT)
         assert self.up.wait(PATIENCE_S) == 0, self.logs()
 
+    def make_whole(self) -> None:
+        """Start the server again where a test left it ended, and let services go on that it left stopped."""
+        if self.up_ended():
+            self.kill_everything()
+            self.start()
+        kill((pid for name in (*COMMANDS, "redis") for pid in self.service(name)), signal.SIGCONT)
+
     def leave_idle(self) -> None:
         """End every job that a test left; one that does not end when it is cancelled loses its processes."""
         jobs = self._unfinished()
@@ -167,11 +179,10 @@ class Server:
         cls, prepared: Prepared, home: Path, devices: str, extra: Mapping[str, str] | None = None
     ) -> Self:
         """A server on a state folder of its own, as a first start leaves it; not started yet."""
-        shutil.copytree(prepared.home, home, ignore=shutil.ignore_patterns(STATIC))
-        # 47 MB that no server writes as long as no static file changes. Sign-in by an issuer brings files of its own: such
-        # a server would clear the folder that others serve from, and write it again.
-        if "BERTH_OIDC_ISSUER" not in (extra or {}):
-            (home / STATIC).symlink_to(prepared.home / STATIC)
+        prepared.copy_to(home)
+        # Sign-in by an issuer brings files of its own: such a server would clear the folder that others serve from.
+        if "BERTH_OIDC_ISSUER" in (extra or {}):
+            (home / STATIC).unlink()
         return cls(home, prepared.token, devices, extra)
 
     # REST

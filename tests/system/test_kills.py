@@ -123,8 +123,7 @@ def test_f19_a_rank_killed_in_mid_save_resumes_from_the_checkpoint_before(server
     assert server.log(job, attempt=2) == "resumed with 1\n"
 
 
-def test_checkpoints_that_are_saved_while_the_agent_is_away_count(own_server: Server) -> None:
-    server = own_server
+def test_checkpoints_that_are_saved_while_the_agent_is_away_count(server: Server) -> None:
     job = server.submit(COUNTER)
     server.wait_until(lambda: server.get(f"/jobs/{job}/checkpoints")["results"], 60)
     agent = server.service("agent")
@@ -151,8 +150,7 @@ def _saved(finished: Path) -> list[int]:
     return [0, *(int(name.partition("n-")[2].partition(".")[0]) for name in names if "/n-" in name)]
 
 
-def test_f15_a_stopped_supervisor_is_unknown_until_it_goes_on(own_server: Server) -> None:
-    server = own_server
+def test_f15_a_stopped_supervisor_is_unknown_until_it_goes_on(server: Server) -> None:
     job = server.submit("import time\nprint('on', flush=True)\ntime.sleep(33)\n")
     server.wait_for_line(job, "on")
     (supervisor,) = server.supervisors(job)
@@ -259,8 +257,7 @@ def test_f06_jobs_start_after_a_workers_death(server: Server) -> None:
     assert server.wait_for_end(job)["state"] == "succeeded"
 
 
-def test_f33_jobs_start_without_any_worker(own_server: Server) -> None:
-    server = own_server
+def test_f33_jobs_start_without_any_worker(server: Server) -> None:
     worker = server.service("worker")
     kill(worker, signal.SIGSTOP)  # one that was killed would be started again
     ended = [server.wait_for_end(server.submit("print('on')\n")) for _ in range(2)]
@@ -300,9 +297,8 @@ def test_no_line_is_lost_or_counted_twice_over_deaths_of_the_agent(server: Serve
 
 
 def test_f33_jobs_start_when_redis_is_killed_and_comes_back_empty(
-    own_server: Server,
+    server: Server,
 ) -> None:
-    server = own_server
     first = train(server, 200)
     server.wait_for_line(first, "step 20 ")
 
@@ -332,8 +328,7 @@ def _redis_cli(socket: Path, command: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_f34_submits_are_answered_while_redis_hangs(own_server: Server) -> None:
-    server = own_server
+def test_f34_submits_are_answered_while_redis_hangs(server: Server) -> None:
     kill(server.service("redis"), signal.SIGSTOP)
     jobs = [server.submit("print('on')\n") for _ in range(25)]
     kill(server.service("redis"), signal.SIGCONT)
@@ -346,9 +341,8 @@ def test_f34_submits_are_answered_while_redis_hangs(own_server: Server) -> None:
 
 
 def test_digits_on_two_ranks_survives_the_deaths_of_a_rank_worker_agent_and_redis(
-    own_server: Server,
+    server: Server,
 ) -> None:
-    server = own_server
     server.post("/datasets", {"name": "digits", "root": "examples", "path": "digits.csv.gz"})
     job = server.submit(
         REPOSITORY / "examples/digits.py",

@@ -53,11 +53,13 @@ def test_the_demo_runs_from_nothing_to_a_job_that_succeeded(tmp_path: Path) -> N
     assert not Server(tmp_path / "berth", "", "cpu:2").all_processes()
 
 
-def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Server) -> None:
-    server = own_server
+def test_f32_a_restart_leaves_trainings_running_and_finds_them(two_slots: Server) -> None:
+    server = two_slots
     job = train(server, 400, env={"HOLD_AT": "100"})
     server.wait_for_line(job, "step 20 ")
     ranks = server.ranks(job)
+    log = server.home / "up.log"
+    told_before = log.stat().st_size
 
     server.stop()
     services = [pid for name in ("web", "worker", "agent", "redis") for pid in server.service(name)]
@@ -65,14 +67,14 @@ def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Serve
     server.start()
 
     assert (services, running) == ([], ranks)
-    assert "1 training keeps running" in (server.home / "up.log").read_text()
+    assert b"1 training keeps running" in log.read_bytes()[told_before:]
     let_go(server, job)
     ended = server.wait_for_end(job)
     assert (ended["state"], ended["attempt_count"], ended["progress"]["step"]) == ("succeeded", 1, 400)
 
 
-def test_down_ends_trainings_and_the_next_start_resumes_them(own_server: Server) -> None:
-    server = own_server
+def test_down_ends_trainings_and_the_next_start_resumes_them(two_slots: Server) -> None:
+    server = two_slots
     job = train(server, 400, grace_period_s=1, env={"HOLD_AT": "100"})
     server.wait_for_line(job, "step 70 ")
 
@@ -89,8 +91,8 @@ def test_down_ends_trainings_and_the_next_start_resumes_them(own_server: Server)
     assert server.job(job)["failures"] == 0
 
 
-def test_f30_after_a_power_cut_all_jobs_resume_and_nothing_is_left_over(own_server: Server) -> None:
-    server = own_server
+def test_f30_after_a_power_cut_all_jobs_resume_and_nothing_is_left_over(two_slots: Server) -> None:
+    server = two_slots
     jobs = [train(server), train(server)]
     waiting = server.submit("print('on')\n")
     for job in jobs:
@@ -107,8 +109,8 @@ def test_f30_after_a_power_cut_all_jobs_resume_and_nothing_is_left_over(own_serv
     assert not [pid for job in jobs for pid in server.members(job)]
 
 
-def test_f31_a_second_start_refuses_and_harms_nothing(own_server: Server) -> None:
-    server = own_server
+def test_f31_a_second_start_refuses_and_harms_nothing(two_slots: Server) -> None:
+    server = two_slots
 
     other = manage(server, "up")
 
@@ -117,29 +119,29 @@ def test_f31_a_second_start_refuses_and_harms_nothing(own_server: Server) -> Non
     assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
 
 
-def test_the_process_that_only_watches_keeps_none_of_what_the_start_took(server: Server) -> None:
-    assert server.up is not None
-    lines = Path(f"/proc/{server.up.pid}/smaps_rollup").read_text().splitlines()
+def test_the_process_that_only_watches_keeps_none_of_what_the_start_took(two_slots: Server) -> None:
+    assert two_slots.up is not None
+    lines = Path(f"/proc/{two_slots.up.pid}/smaps_rollup").read_text().splitlines()
 
     own_mib = next(int(line.split()[1]) >> 10 for line in lines if line.startswith("Anonymous:"))
 
     assert own_mib < 85  # 62, of them 46 the models; migrations, checks and static files would add 85
 
 
-def test_f69_a_port_that_is_taken_is_named(make_server: Callable[..., Server], own_server: Server) -> None:
+def test_f69_a_port_that_is_taken_is_named(make_server: Callable[..., Server], two_slots: Server) -> None:
     other = make_server()
-    other.environment["BERTH_PORT"] = str(own_server.port)
+    other.environment["BERTH_PORT"] = str(two_slots.port)
 
     refused = manage(other, "up")
 
     assert refused.returncode != 0
-    assert f"Port {own_server.port}" in refused.stderr
+    assert f"Port {two_slots.port}" in refused.stderr
     assert "BERTH_PORT" in refused.stderr
     assert other.all_processes() == []
 
 
-def test_our_processes_end_when_their_parent_is_killed(own_server: Server) -> None:
-    server = own_server
+def test_our_processes_end_when_their_parent_is_killed(two_slots: Server) -> None:
+    server = two_slots
     job = train(server, 400)
     server.wait_for_line(job, "step 20 ")
     assert server.up is not None
@@ -152,8 +154,8 @@ def test_our_processes_end_when_their_parent_is_killed(own_server: Server) -> No
     assert server.wait_for_end(job)["attempt_count"] == 1
 
 
-def test_up_ends_what_a_killed_up_left_stopped_and_goes_on_with_its_jobs(own_server: Server) -> None:
-    server = own_server
+def test_up_ends_what_a_killed_up_left_stopped_and_goes_on_with_its_jobs(two_slots: Server) -> None:
+    server = two_slots
     job = train(server, 400)
     server.wait_for_line(job, "step 20 ")
     names = ("web", "worker", "agent", "redis")
@@ -175,8 +177,8 @@ def test_up_ends_what_a_killed_up_left_stopped_and_goes_on_with_its_jobs(own_ser
     assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
 
 
-def test_up_replaces_an_agent_that_hangs(own_server: Server) -> None:
-    server = own_server
+def test_up_replaces_an_agent_that_hangs(two_slots: Server) -> None:
+    server = two_slots
     agent = server.service("agent")[0]
 
     os.kill(agent, signal.SIGSTOP)
@@ -190,8 +192,8 @@ def test_up_replaces_an_agent_that_hangs(own_server: Server) -> None:
     assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
 
 
-def test_down_ends_what_a_killed_up_left(own_server: Server) -> None:
-    server = own_server
+def test_down_ends_what_a_killed_up_left(two_slots: Server) -> None:
+    server = two_slots
     agent = server.service("agent")[0]
     assert server.up is not None
 

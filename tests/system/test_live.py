@@ -81,12 +81,12 @@ async def reconnect(server: Server) -> ClientConnection:
     raise AssertionError("the server did not come back")
 
 
-async def test_f33_frames_go_on_after_redis_came_back(own_server: Server) -> None:
-    async with socket(own_server) as client:
+async def test_f33_frames_go_on_after_redis_came_back(server: Server) -> None:
+    async with socket(server) as client:
         await subscribe(client, "devices", None)
         await next_seq(client, 0)
 
-        await asyncio.to_thread(own_server.kill_service, "redis")
+        await asyncio.to_thread(server.kill_service, "redis")
         first = await next_seq(client, 0)
 
         assert await next_seq(client, first + 3) > first

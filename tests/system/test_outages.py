@@ -13,7 +13,7 @@ import redis
 from tests.system.server import Prepared, Server, kill
 from tests.system.trainings import train
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,8 @@ def issuer() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_person_of_the_issuer_signs_in_and_may_nothing_an_admin_may(
-    make_server: Callable[..., Server], issuer: str, tmp_path: Path
+def test_a_person_of_the_issuer_signs_in_and_waits_for_an_approval(
+    make_server: Callable[..., Server], issuer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("client secret\n")
@@ -88,6 +88,7 @@ def test_a_person_of_the_issuer_signs_in_and_may_nothing_an_admin_may(
             "BERTH_OIDC_CLIENT_ID": "berth",
             "BERTH_OIDC_SECRET_FILE": str(secret),
             "BERTH_OIDC_NAME": "the lab's account",
+            "BERTH_OIDC_DOMAINS": "lab.example",
         }
     ).start()
 
@@ -96,16 +97,30 @@ def test_a_person_of_the_issuer_signs_in_and_may_nothing_an_admin_may(
         page = browser.get("/login")
         assert "Sign in with the lab&#x27;s account" in page.text
         assert "form-action 'self' https:" in page.headers["Content-Security-Policy"]
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
-        assert token is not None
-        answer = browser.post(
-            "/sso/oidc/login/",
-            data={"csrfmiddlewaretoken": token[1]},
-            headers={"Referer": f"{url}/login"},
-        )
+        answer = sign_in(browser, url)
         assert answer.status_code == 200, answer.text
         assert str(answer.url).rstrip("/") == url
         me = browser.get("/api/v1/me").json()
-        assert me["username"] == "grace"
+        assert (me["username"], me["role"]) == ("grace", "viewer")
+        assert "Your account is new" in answer.text
         assert browser.get("/admin/").status_code == 403
         assert browser.get("/sso/error/").status_code in {200, 401}
+    monkeypatch.setattr(
+        Issuer, "person", {"sub": "18", "preferred_username": "eve", "email": "eve@else.example"}
+    )
+    with httpx.Client(base_url=url, follow_redirects=True) as browser:
+        answer = sign_in(browser, url)
+        assert answer.status_code == 403
+        assert "of no domain that may use this server" in answer.text
+        assert browser.get("/api/v1/me").status_code == 401
+
+
+def sign_in(browser: httpx.Client, url: str) -> httpx.Response:
+    """The answer at the end of the way over the issuer."""
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/login").text)
+    assert token is not None
+    return browser.post(
+        "/sso/oidc/login/",
+        data={"csrfmiddlewaretoken": token[1]},
+        headers={"Referer": f"{url}/login"},
+    )

@@ -11,26 +11,9 @@ import pytest
 
 from tests.berth.conftest import environment_for
 from tests.system.server import REPOSITORY, Server
+from tests.system.trainings import SEARCHED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-# Resumes from its own checkpoint, so that a sweep may pause it; the sleep stands for the work of a step.
-SCRIPT = """
-import argparse, json, math, os, pathlib, time
-
-options = argparse.ArgumentParser()
-options.add_argument("--lr", type=float)
-options.add_argument("--wd", type=float)
-given = options.parse_args()
-kept = os.environ.get("BERTH_RESUME_FROM")
-done = json.loads(pathlib.Path(kept).read_text())["step"] if kept else 0
-for step in range(done + 1, 19):
-    time.sleep(0.1)
-    print(f"step {step} loss {(math.log10(given.lr) + 3) ** 2 + given.wd + 1 / step:.6f}", flush=True)
-    draft = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "draft")
-    draft.write_text(json.dumps({"step": step}))
-    draft.rename(draft.with_name("state.json"))
-"""
 
 
 def test_no_trial_is_lost_or_doubled_though_worker_and_agent_are_killed(
@@ -38,7 +21,7 @@ def test_no_trial_is_lost_or_doubled_though_worker_and_agent_are_killed(
 ) -> None:
     server = make_server("cpu:3").start()
     script = tmp_path / "fit.py"
-    script.write_text(SCRIPT)
+    script.write_text(SEARCHED)
     words = ["sweep", str(script), "--set", "lr=log:1e-5..1e-1", "--set", "wd=0,0.5", "--metric", "loss"]
     words += ["--direction", "minimize", "--budget", "5 trials", "--width", "3", "--seed", "3"]
     words += ["--launcher", "direct", "--steps", "18", "--json"]

@@ -39,6 +39,24 @@ for step in range(done + 1, total + 1):
 
 
 TRAIN = training(0.02)
+# The trial of a sweep. It resumes from its own checkpoint, so that a sweep may pause it; the sleep stands for the work of a step.
+SEARCHED = """
+import argparse, json, math, os, pathlib, time
+
+options = argparse.ArgumentParser()
+options.add_argument("--lr", type=float)
+options.add_argument("--wd", type=float)
+options.add_argument("--steps", type=int, default=18)
+given = options.parse_args()
+kept = os.environ.get("BERTH_RESUME_FROM")
+done = json.loads(pathlib.Path(kept).read_text())["step"] if kept else 0
+for step in range(done + 1, given.steps + 1):
+    time.sleep(0.1)
+    print(f"step {step} loss {(math.log10(given.lr) + 3) ** 2 + given.wd + 1 / step:.6f}", flush=True)
+    draft = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "draft")
+    draft.write_text(json.dumps({"step": step}))
+    draft.rename(draft.with_name("state.json"))
+"""
 
 
 def train(server: Server, steps: int = 200, **fields: object) -> str:

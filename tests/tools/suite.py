@@ -5,6 +5,7 @@ python -m tests.tools.suite --ci     on PostgreSQL and on the oldest Python, too
 """
 
 import argparse
+import compileall
 import os
 import signal
 import sys
@@ -57,7 +58,15 @@ def lanes(*, ci: bool, user: str | None = None) -> list[list[Part]]:
 def run(lanes: Sequence[Sequence[Part]]) -> int:
     """Run the lanes; a request to stop ends every part."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    compile_sources()
     return Lanes(LOGS, ROOT).run(lanes)
+
+
+def compile_sources() -> None:
+    """Compile Berth once: where PYTHONDONTWRITEBYTECODE is set, each process of each server would do so again."""
+    for name in TYPED:
+        if (ROOT / name).is_dir():
+            compileall.compile_dir(ROOT / name, quiet=1, workers=0)
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ def test_every_named_file_is_there():
 
 def test_tests_of_one_file_go_to_one_worker_unless_they_share_nothing():
     assert turns.turn_of("tests/store/test_trees.py::test_a[1::2]") == "tests/store/test_trees.py"
-    assert turns.turn_of("tests/system/test_life.py::test_a") == "tests/system/test_life.py::test_a"
+    assert turns.turn_of("tests/chaos/test_campaign.py::test_a") == "tests/chaos/test_campaign.py::test_a"
 
 
 def test_files_that_share_a_server_go_to_one_worker():

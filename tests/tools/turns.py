@@ -66,11 +66,9 @@ DEAREST = (
     "tests/people/test_notices.py",
     "tests/scheduler/core/test_ranked_invariants.py",
     "tests/scheduler/core/test_invariants.py",
+    "tests/training/test_placed.py",
 )
-APART = {
-    "tests/chaos/test_campaign.py",
-    "tests/system/test_life.py",
-}  # each test has a server of its own anyway
+APART = {"tests/chaos/test_campaign.py"}  # each test has a server of its own anyway
 TOGETHER = {"tests/berth/test_client.py": "tests/berth/test_commands.py"}  # one server for both
 
 

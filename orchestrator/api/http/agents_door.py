@@ -9,9 +9,8 @@ import importlib.util
 import logging
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
@@ -23,6 +22,9 @@ from orchestrator.api.http.connections import Application, Receive, Scope, Send,
 from orchestrator.api.http.errors import Unauthenticated, WrongMethod
 from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.people import tokens
+
+if TYPE_CHECKING:
+    import httpx
 
 PATH = "/mcp"
 _HOW = "Send 'Authorization: Bearer <token>'; create a token on your account page."
@@ -113,6 +115,8 @@ def _django() -> WSGIHandler:
 
 def _rest_of(request: Any) -> Rest:
     """Reach REST with the token and from the address of the request that brought the call."""
+    import httpx  # with its own command line, a tenth of what every web process would load
+
     client = httpx.Client(
         transport=httpx.WSGITransport(
             app=_django(),
@@ -138,7 +142,7 @@ def _rest_of(request: Any) -> Rest:
     return call
 
 
-def _checked(answer: httpx.Response) -> Any:
+def _checked(answer: "httpx.Response") -> Any:
     """The JSON of an answer.
 
     Raises:

@@ -35,7 +35,8 @@ class TokenOrSession(AuthBase):
     """Authenticate by a token in the header, or by the browser's session with its CSRF token.
 
     Reading needs the scope read, everything else the scope write. A gate for operators needs the scope admin and
-    a person who operates at least one pool (the route checks which); a gate for admins needs an admin.
+    a person who operates at least one pool (the route checks which); a gate for hosts needs an operator of every
+    pool, and a gate for admins an admin.
     """
 
     openapi_type = "apiKey"
@@ -44,8 +45,11 @@ class TokenOrSession(AuthBase):
     openapi_description = "`Token <token>`, or `Bearer <token>`; a browser may use its session instead."
     csrf = True  # tells ninja's docs page to send the CSRF token along
 
-    def __init__(self, *, for_operators: bool = False, for_admins: bool = False) -> None:
+    def __init__(
+        self, *, for_operators: bool = False, for_hosts: bool = False, for_admins: bool = False
+    ) -> None:
         self.for_operators = for_operators
+        self.for_hosts = for_hosts
         self.for_admins = for_admins
         super().__init__()
 
@@ -62,15 +66,17 @@ class TokenOrSession(AuthBase):
         if agents.agent_of(user) is not None:
             agents.check_route(request.method or "", request.path_info.removeprefix(API))
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
-        if self.for_operators or self.for_admins:
+        if self.for_operators or self.for_hosts or self.for_admins:
             needed = Scope.ADMIN
         # Everybody may read, so most requests skip the query for the role.
         if needed != Scope.READ and not tokens.allows(rights.widest_scope(user), needed):
-            raise Forbidden(_role_too_low(needed))
+            raise Forbidden(_role_too_low(user, needed))
         if not tokens.allows(scope, needed):
             raise Forbidden(
                 f"This token has the scope {scope}, but this needs {needed}. Create a token with that scope on the Account page."
             )
+        if self.for_hosts:
+            rights.check_host(user)
         if self.for_admins:
             rights.check_admin(user)
         gated: Any = request
@@ -91,10 +97,10 @@ def _identify(request: HttpRequest) -> tuple[User, str, datetime | None]:
     return user, rights.widest_scope(user), None
 
 
-def _role_too_low(needed: str) -> str:
+def _role_too_low(user: User, needed: str) -> str:
     """Say that the person's role forbids this, whichever credentials they use."""
     if needed == Scope.WRITE:
-        return "Your role is viewer, which is read-only. Ask an admin for the role submitter."
+        return rights.why_read_only(user)
     return "Only operators may do this. Ask the person who runs this server."
 
 
@@ -113,4 +119,5 @@ def _read_token(header: str) -> tuple[User, str, datetime | None]:
 
 SIGNED_IN = TokenOrSession()
 OPERATORS = TokenOrSession(for_operators=True)
+HOSTS = TokenOrSession(for_hosts=True)
 ADMINS = TokenOrSession(for_admins=True)

@@ -3,12 +3,14 @@
 A name means one thing in all schemas (``EVERYWHERE``), unless ``IN_ONE`` says otherwise for a schema.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 PARAMETERS: Mapping[str, str] = {
     "job_id": "the job's id, or a part of it that fits one job",
     "step": "the checkpoint's step, its name, or latest",
+    "attempt": "the attempt's number, from 1",
+    "number": "the number in its attempt, from 0",
     "path": "the file's path, as its list has it",
     "device_id": "the device's id",
     "pool_id": "the pool's name",
@@ -17,6 +19,10 @@ PARAMETERS: Mapping[str, str] = {
     "reservation_id": "the booking's id",
     "token_id": "the token's id",
     "target_id": "the target's id",
+    "invitation_id": "the invitation's id",
+    "note_id": "the note's id",
+    "link_id": "the link's id",
+    "project": "the project's name; empty: all",
     "limit": "the most entries to answer",
     "cursor": "where the page begins, from the next or previous of an earlier answer",
     "state": "states, separated by commas; empty: all",
@@ -61,6 +67,7 @@ EVERYWHERE: Mapping[str, str] = {
     "code": "the exit code; null: ended by a signal",
     "colour": "the colour of the job on pages, a number",
     "command": "the command line",
+    "program": "the program of a session; null: something else runs",
     "commit": "the commit's full hash",
     "branch": "the branch's name; null: none was checked out",
     "count": "how many there are",
@@ -188,6 +195,7 @@ EVERYWHERE: Mapping[str, str] = {
     "status": "the status",
     "step": "the step",
     "step_s": "expected time of a step; null: unknown",
+    "slowdown_limit": "how many times longer jobs on one device may make each other's steps; above 20: any",
     "steps_per_s": "the pace of late; null: unknown",
     "stop_reason": "why it was asked to stop; null: it was not",
     "subject": "what the act was about, such as job 4f2a91c3",
@@ -242,7 +250,12 @@ IN_ONE: Mapping[str, Mapping[str, str]] = {
     "EventOut": {"from": "the state before; null: it was not there", "to": "the state since then"},
     "EventsAfter": {"after": "the number of the last event that you have"},
     "FileOut": {"path": "its path in the folder"},
-    "HitOut": {"kind": "what it is", "action": "what to send to do it; null: an address to open"},
+    "EditOut": {"path": "of the job", "field": "the field to send by PATCH"},
+    "HitOut": {
+        "kind": "what it is",
+        "action": "what to send to do it; null: an address to open",
+        "edit": "the field to ask for, then to change",
+    },
     "JobFilters": {name: PARAMETERS[name] for name in ("state", "owner", "tag", "q", "pool", "ordering")},
     "JobLinks": {
         "self": "the job",
@@ -365,13 +378,14 @@ IN_ONE: Mapping[str, Mapping[str, str]] = {
     "SweepChanges": {
         "trials": "the most trials",
         "device_hours": "the most device-hours of all trials",
+        "stop_when": "ends the sweep where more device-hours are expected to gain too little",
         "min_width": "the fewest trials at once",
         "max_width": "the most trials at once",
     },
 }
 
 
-def describe_names(document: dict[str, Any]) -> None:
+def describe_names(document: Mapping[str, Any]) -> None:
     """Describe what has no description of its own: fields of schemas, and parameters."""
     for name, schema in document["components"]["schemas"].items():
         for field, described in schema.get("properties", {}).items():
@@ -383,6 +397,6 @@ def describe_names(document: dict[str, Any]) -> None:
                 _describe(parameter, described)
 
 
-def _describe(described: dict[str, Any], words: str | None) -> None:
+def _describe(described: MutableMapping[str, Any], words: str | None) -> None:
     if words is not None and not described.get("description"):
         described["description"] = words

@@ -25,6 +25,9 @@ POLICY = (
     "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
+# Browsers apply form-action to the redirect after the form too, and an issuer of sign-ins is another host.
+POLICY_WITH_ISSUER = POLICY.replace("form-action 'self'", "form-action 'self' https:")
+
 
 @sync_and_async_middleware
 def content_security_policy(

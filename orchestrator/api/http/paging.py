@@ -59,6 +59,21 @@ def page(
     Raises:
         Malformed: this API did not issue the cursor.
     """
+    return page_together(
+        kind, request, rows, paging, show=lambda items: [show(row) for row in items], ordering=ordering
+    )
+
+
+def page_together(
+    kind: type[Page[T]],
+    request: HttpRequest,
+    rows: QuerySet[M],
+    paging: Paging,
+    *,
+    show: Callable[[list[M]], list[T]],
+    ordering: str = "-pk",
+) -> Page[T]:
+    """Like ``page``, with a ``show`` that makes all items of the page at once, so that they share queries."""
     field, descending = ordering.lstrip("-"), ordering.startswith("-")
     backward, at = _read_cursor(paging.cursor)
     if at is not None:
@@ -77,7 +92,7 @@ def page(
     return kind(
         next=_address(request, field, items[-1], backward=False) if has_next else None,
         previous=_address(request, field, items[0], backward=True) if has_previous else None,
-        results=[show(row) for row in items],
+        results=show(items),
     )
 
 

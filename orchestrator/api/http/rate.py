@@ -46,7 +46,7 @@ class Counts:
         self._client: Any = None
         self._rests_until = float("-inf")
 
-    def add(self, user_id: int, count: int) -> int | None:
+    def add(self, user_id: int | str, count: int) -> int | None:
         """Add to the person's total and return it; None if Redis does not answer."""
         if self._clock() < self._rests_until:
             return None
@@ -77,14 +77,22 @@ class Rate:
     on its own.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, counts: Counts | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        counts: Counts | None = None,
+        *,
+        a_second: float = A_SECOND,
+        burst: float = BURST,
+    ) -> None:
         self._clock = clock
+        self._a_second, self._burst = a_second, burst
         self._counts = counts or Counts(clock)
         self._lock = threading.Lock()
-        self._buckets: dict[int, Bucket] = {}
+        self._buckets: dict[int | str, Bucket] = {}
 
-    def take(self, user_id: int) -> None:
-        """Count one request.
+    def take(self, user_id: int | str) -> None:
+        """Count one request of a person, or of an address where nobody is signed in.
 
         Raises:
             TooMany: the bucket is empty.
@@ -92,7 +100,7 @@ class Rate:
         now = self._clock()
         with self._lock:
             bucket = self._bucket(user_id, now)
-            bucket.left = min(BURST, bucket.left + (now - bucket.at) * A_SECOND)
+            bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._a_second)
             bucket.at = now
             may = bucket.left >= 1
             if may:
@@ -103,15 +111,15 @@ class Rate:
             self._share(user_id, bucket, unshared)
         if not may:
             raise TooMany(
-                f"You send more than {A_SECOND:.0f} requests a second. Wait a moment, then send them more slowly.",
+                f"You send more than {self._a_second:.0f} requests a second. Wait a moment, then send them more slowly.",
                 retry_after_s=1.0,
             )
 
-    def _bucket(self, user_id: int, now: float) -> Bucket:
+    def _bucket(self, user_id: int | str, now: float) -> Bucket:
         if user_id not in self._buckets:
             if len(self._buckets) >= MOST_PEOPLE:
                 self._buckets.clear()  # everybody starts with a full bucket again: harmless
-            self._buckets[user_id] = Bucket(BURST, now, shared_at=now)
+            self._buckets[user_id] = Bucket(self._burst, now, shared_at=now)
         return self._buckets[user_id]
 
     @staticmethod
@@ -123,7 +131,7 @@ class Rate:
         bucket.shared += unshared
         return unshared
 
-    def _share(self, user_id: int, bucket: Bucket, count: int) -> None:
+    def _share(self, user_id: int | str, bucket: Bucket, count: int) -> None:
         """Report requests to Redis, outside the lock: only this request waits for it."""
         total = self._counts.add(user_id, count)
         if total is None:
@@ -136,9 +144,10 @@ class Rate:
             ):  # the first exchange, or Redis lost its counts
                 bucket.of_others = of_others
             elif of_others > bucket.of_others:
-                bucket.left = max(-BURST, bucket.left - (of_others - bucket.of_others))
+                bucket.left = max(-self._burst, bucket.left - (of_others - bucket.of_others))
                 bucket.of_others = of_others
             bucket.total = total
 
 
 requests = Rate()
+shared_pages = Rate(a_second=10, burst=200)  # of one address, by links that need no account

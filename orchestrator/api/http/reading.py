@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 from django.http import HttpRequest
 from ninja.parser import Parser
@@ -12,6 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from orchestrator.exceptions import Malformed
 from orchestrator.spec.plain_text import may_be_unwritable, refuse_unwritable, writable
+
+JsonObject: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 32
 MAX_KEYS = 20_000
@@ -52,7 +54,7 @@ def _load(data: bytes) -> Any:
         ) from error
 
 
-def read_object(data: bytes) -> dict[str, Any]:
+def read_object(data: bytes) -> JsonObject:
     """Like ``read_json``, for a body that must be an object; an empty body is an empty object."""
     value = read_json(data) if data.strip() else {}
     if not isinstance(value, dict):
@@ -63,8 +65,8 @@ def read_object(data: bytes) -> dict[str, Any]:
 class StrictParser(Parser):
     """The parser that ninja uses for request bodies."""
 
-    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        return cast(dict[str, Any], read_json(request.body))
+    def parse_body(self, request: HttpRequest) -> JsonObject:
+        return cast(JsonObject, read_json(request.body))
 
 
 def _check_shape(data: bytes) -> None:
@@ -83,8 +85,8 @@ def _check_shape(data: bytes) -> None:
             raise Malformed(f"The JSON has more than {MAX_KEYS:,} keys.")
 
 
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
+def _unique(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
+    members: JsonObject = {}
     for key, value in pairs:
         if key in members:
             raise Malformed(

@@ -4,7 +4,7 @@ Shown in the API docs (``/api/v1/docs``) with the reader's own server address an
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 
 from orchestrator.api.http.authentication import SIGNED_IN
 from orchestrator.api.http.errors import Unauthenticated
+from orchestrator.api.http.schema import Schema
 
 ADDRESS = "http://berth.invalid"  # replaced by the server's address when the page is sent
 IN_PATHS = {
@@ -21,12 +22,16 @@ IN_PATHS = {
     "sweep_id": "7b03d2e8",
     "step": "latest",
     "path": "model.pt",
+    "attempt": "1",
+    "number": "0",
     "device_id": "GPU-5c1f2a90",
     "pool_id": "default",
     "username": "ana",
     "key": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "name": "digits",
-    **dict.fromkeys(("quota_id", "reservation_id", "token_id", "target_id"), "7"),
+    **dict.fromkeys(
+        ("quota_id", "reservation_id", "token_id", "target_id", "invitation_id", "note_id", "link_id"), "7"
+    ),
 }
 QUERIES = {
     "list_jobs": "?state=running,queued",
@@ -47,7 +52,7 @@ _CODE = 'print("step", 1)'
 class Sample:
     """The body to send, and the shorter ways where they exist."""
 
-    body: dict[str, Any] | None = None
+    body: Mapping[str, Any] | None = None
     command: str | None = None
     client: str | None = None
 
@@ -113,8 +118,17 @@ SAMPLES = {
     "list_sweeps": Sample(None, "berth sweeps", "berth.sweeps()"),
     "get_sweep": Sample(None, "berth best 7b03d2e8", 'berth.find_sweep("7b03d2e8")'),
     "change_sweep": Sample({"trials": 40}, None, 'berth.find_sweep("7b03d2e8").change(trials=40)'),
+    "pause_sweep": Sample(None, "berth sweeps --pause 7b03d2e8", 'berth.find_sweep("7b03d2e8").pause()'),
+    "resume_sweep": Sample(None, "berth sweeps --resume 7b03d2e8", 'berth.find_sweep("7b03d2e8").resume()'),
     "stop_sweep": Sample(None, None, 'berth.find_sweep("7b03d2e8").stop()'),
     "list_trials": Sample(None, None, 'berth.find_sweep("7b03d2e8").trials()'),
+    "list_sessions": Sample(None, "berth session list", "berth.sessions()"),
+    "start_session": Sample(
+        {"name": "explore", "program": "jupyter", "gpus": 1, "with_packages": ["pandas"]},
+        "berth session start --gpus 1 --with pandas",
+        'berth.run(kind="session", program="jupyter", with_packages=["pandas"])',
+    ),
+    "stop_session": Sample(None, "berth session stop 4f2a91c3", 'berth.stop_session("4f2a91c3")'),
     "list_devices": Sample(None, "berth top", "berth.devices()"),
     "get_device": Sample(None, "berth gpu 0", None),
     "change_device": Sample(
@@ -125,6 +139,10 @@ SAMPLES = {
     "change_pool": Sample({"description": "for the course"}),
     "give_right": Sample({"right": "submit"}),
     "change_person": Sample({"role": "submitter"}),
+    "make_person": Sample({"username": "ana", "name": "Ana Costa", "role": "submitter"}),
+    "import_people": Sample({"csv": "username,role,max_devices\nana,submitter,2\nbo,viewer,\n"}),
+    "make_service_token": Sample({"name": "nightly tests", "scope": "write", "expires_in_s": 2592000}),
+    "invite_person": Sample({"note": "Ana", "role": "submitter", "quota": {"max_devices": 2}}),
     "make_quota": Sample({"user": "ana", "max_devices": 4}),
     "change_quota": Sample({"max_devices": 6}),
     "list_reservations": Sample(None, "berth calendar list", "berth.calendar()"),
@@ -134,7 +152,42 @@ SAMPLES = {
         'berth.book({"name": "course", "devices": 2, "from": "2027-01-11T09:00:00Z"})',
     ),
     "delete_reservation": Sample(None, "berth calendar remove 7", "berth.unbook(7)"),
+    "list_projects": Sample(None, "berth project list", "berth.projects()"),
+    "make_project": Sample({"name": "digits"}, "berth project make digits", 'berth.make_project("digits")'),
+    "get_project": Sample(None, "berth project show digits", 'berth.project("digits")'),
+    "change_project": Sample({"description": "the paper on digits"}),
+    "remove_project": Sample(None, "berth project remove digits", 'berth.remove_project("digits")'),
+    "set_member": Sample(
+        {"role": "member"}, "berth project add digits ana", 'berth.set_member("digits", "ana")'
+    ),
+    "drop_member": Sample(None, "berth project drop digits ana", 'berth.drop_member("digits", "ana")'),
+    "list_job_notes": Sample(None, "berth note 4f2a91c3", 'berth.job("4f2a91c3").notes()'),
+    "note_job": Sample(
+        {"text": "The rate was too high.", "step": 1200},
+        "berth note 4f2a91c3 'The rate was too high.' --step 1200",
+        'berth.job("4f2a91c3").note("The rate was too high.", step=1200)',
+    ),
+    "note_project": Sample({"text": "Seeds 1 to 5 are done."}),
+    "change_note": Sample({"text": "The rate was too high: 3e-3."}),
+    "list_links": Sample(None, "berth share --list", "berth.links()"),
+    "make_link": Sample(
+        {"kind": "job", "jobs": ["4f2a91c3"], "note": "Ana"},
+        "berth share 4f2a91c3 --note Ana",
+        'berth.share("job", jobs=["4f2a91c3"], note="Ana")',
+    ),
+    "revoke_link": Sample(None, "berth share --end 7", "berth.unshare(7)"),
     "list_datasets": Sample(None, "berth data list", "berth.datasets()"),
+    "make_model": Sample(
+        {"name": "digits", "job": "4f2a91c3"},
+        "berth model add digits 4f2a91c3",
+        'berth.make_model("digits", job="4f2a91c3")',
+    ),
+    "list_models": Sample(None, "berth model list", "berth.models()"),
+    "get_model": Sample(None, "berth model show digits", 'berth.model("digits")'),
+    "download_model": Sample(
+        None, "berth pull model:digits", 'berth.fetch_model("digits", "model.pt", Path("model.pt"))'
+    ),
+    "remove_model": Sample(None, "berth model rm digits", 'berth.remove_model("digits")'),
     "register_dataset": Sample(
         {"name": "digits", "path": "/data/digits.csv.gz"},
         "berth data add digits /data/digits.csv.gz",
@@ -163,7 +216,7 @@ SAMPLES = {
 }
 
 
-def add_samples(address: str, method: str, operation: dict[str, Any]) -> None:
+def add_samples(address: str, method: str, operation: Schema) -> None:
     """Append samples to the description of an operation.
 
     Args:
@@ -211,7 +264,7 @@ def _filled(address: str, operation: str) -> str:
     return address + QUERIES.get(operation, "")
 
 
-def _curl(path: str, method: str, body: dict[str, Any] | None) -> str:
+def _curl(path: str, method: str, body: Mapping[str, Any] | None) -> str:
     parts = ["curl", '-H "Authorization: Token $BERTH_TOKEN"']
     if method != "get":
         parts.append(f"-X {method.upper()}")

@@ -1,6 +1,8 @@
 """OpenAPI entries for what is served outside of ninja: the long poll, the document itself, Prometheus."""
 
-from typing import Any
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]  # a part of the OpenAPI document
 
 TAG = "beside REST"
 _POLL = [
@@ -26,7 +28,7 @@ _POLL = [
 ]
 
 
-def describe_outside(prefix: str) -> dict[str, Any]:
+def describe_outside(prefix: str) -> Schema:
     """OpenAPI path entries by address; ``prefix`` is the API's, ending with a slash."""
     frames = {"type": "array", "items": {"type": "object"}}
     poll = _operation("poll_frames", "The websocket's frames by long poll", "application/json", frames)
@@ -44,7 +46,7 @@ def describe_outside(prefix: str) -> dict[str, Any]:
     }
 
 
-def _operation(name: str, summary: str, kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _operation(name: str, summary: str, kind: str, schema: Schema) -> Schema:
     answer = {"description": "OK", "content": {kind: {"schema": schema}}}
     return {
         "operationId": name,

@@ -1,12 +1,13 @@
 """The audit: who did what. Read-only, for admins."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from orchestrator.api.http.authentication import ADMINS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
+from orchestrator.api.http.reading import Moment
 from orchestrator.models import AuditEntry
 
 router = Router()
@@ -18,6 +19,8 @@ class AuditFilters(Paging):
     actor: str | None = Field(None, max_length=150)
     action: str | None = Field(None, max_length=32)
     subject: str | None = Field(None, max_length=200)
+    start: Moment | None = Field(None, alias="from", description="entries from this time on")
+    end: Moment | None = Field(None, alias="to", description="entries before this time")
 
 
 class AuditOut(BaseModel):
@@ -40,6 +43,10 @@ def list_audit(request: ApiRequest, filters: Query[AuditFilters]) -> Page[AuditO
         rows = rows.filter(action__startswith=filters.action)
     if filters.subject is not None:
         rows = rows.filter(subject__contains=filters.subject)
+    if filters.start is not None:
+        rows = rows.filter(at__gte=datetime.fromtimestamp(filters.start, tz=UTC))
+    if filters.end is not None:
+        rows = rows.filter(at__lt=datetime.fromtimestamp(filters.end, tz=UTC))
     return page(Page[AuditOut], request, rows, filters, show=show_entry)
 
 

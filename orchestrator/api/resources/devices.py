@@ -20,6 +20,7 @@ from orchestrator.api.http.reading import Body, Moment
 from orchestrator.api.http.writing import ByName
 from orchestrator.api.resources.schemas import SeriesOut
 from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.jobs import drains
 from orchestrator.live import readings, wakeups
 from orchestrator.models import AdminState, Device, Lease, Pool
 from orchestrator.people import audit, rights
@@ -36,6 +37,7 @@ class ProcessOut(BaseModel):
     user: str | None = None
     command: str = ""
     job: str | None = Field(None, description="null: an external process")
+    age_s: float | None = Field(None, description="for how long it has run; null: not known")
 
 
 class HolderOut(BaseModel):
@@ -93,6 +95,8 @@ class DeviceOut(BaseModel):
     node: str
     memory_bytes: int
     state: str = Field(description="enabled, draining or disabled; set by operators")
+    drain_reason: str = Field(description="why it is draining or disabled; empty: nobody said")
+    drain_until: datetime | None = Field(description="when it is enabled again by itself; null: by hand")
     health: str
     health_reason: str
     usable: bool
@@ -114,6 +118,10 @@ class HistoryOut(ByName):
 
 class DeviceChanges(Body):
     state: AdminState | None = None
+    reason: StrictStr = Field("", max_length=200, description="why it is drained or disabled, for people")
+    until: Moment | None = Field(
+        None, description="when a drained or disabled device is enabled again by itself; null: by hand"
+    )
     pool: Annotated[StrictStr, Field(max_length=64)] | None = Field(
         None, description="pool to move it to; refused while it is held"
     )
@@ -162,7 +170,7 @@ def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> D
     """Enable, drain (running jobs continue, nothing new starts) or disable a device; or move it to another pool."""
     device = get_object_or_404(_rows(), pk=device_id)
     rights.check_operate(request.user, device.pool_id)
-    if body.state is None and body.pool is None:
+    if body.state is None and (body.pool is None or body.reason or body.until is not None):
         raise Malformed(
             "Nothing to change: give state, pool or both.",
             fields={"state": ["give a state, or a pool to move to"]},
@@ -172,13 +180,28 @@ def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> D
         if body.pool is not None and body.pool != device.pool_id:
             _move(request, device, body.pool, address)
         if body.state is not None:
-            before, device.admin_state = device.admin_state, body.state
-            device.save(update_fields=["admin_state"])
-            text = f"{device.label}: {before} -> {body.state}."
-            audit.record(request.user, "device.state", f"device {device.pk}", text, address=address)
+            reason, until = _drain_of(device, body)
+            drains.set_state(device, body.state, by=request.user, reason=reason, until=until, address=address)
         wakeups.schedule()
         wakeups.publish("devices")
     return _show_one(request, device)
+
+
+def _drain_of(device: Device, body: DeviceChanges) -> tuple[str, datetime | None]:
+    """Reason and end of the change; a device that stays out of use keeps those that are left out."""
+    until = None if body.until is None else datetime.fromtimestamp(body.until, tz=UTC)
+    reason = _one_line(body.reason)
+    if body.state == AdminState.ENABLED:
+        return reason, until
+    given = body.model_fields_set
+    return (
+        reason if "reason" in given else device.drain_reason,
+        until if "until" in given else device.drain_until,
+    )
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split()).rstrip(".")
 
 
 def _move(request: ApiRequest, device: Device, pool_id: str, address: str) -> None:
@@ -235,6 +258,8 @@ def show_device(
         node=device.node,
         memory_bytes=device.memory_bytes,
         state=device.admin_state,
+        drain_reason=device.drain_reason,
+        drain_until=device.drain_until,
         health=device.health,
         health_reason=device.health_reason,
         usable=device.usable,

@@ -66,6 +66,11 @@ def is_ready(request: HttpRequest) -> Status[ReadyOut]:
     return Status(200, ReadyOut(status="degraded" if failing else "ready", dependencies=states))
 
 
+def look_at(name: str) -> DependencyOut:
+    """One dependency with its state."""
+    return _look(_CHECKS[name])
+
+
 def _look(check: Callable[[], str]) -> DependencyOut:
     try:
         return DependencyOut(state="ok", detail=check())

@@ -32,6 +32,7 @@ class JobFilters(Paging):
     state: str | None = Field(None, max_length=200)
     owner: str | None = Field(None, max_length=150)
     tag: str | None = Field(None, max_length=64)
+    project: str | None = Field(None, max_length=64, description="the project's name; empty: all")
     q: str | None = Field(None, max_length=200)
     pool: str | None = Field(None, max_length=64)
     array: UUID | None = None
@@ -66,6 +67,8 @@ def find_jobs(jobs: QuerySet[Job], filters: JobFilters) -> tuple[QuerySet[Job], 
         jobs = jobs.filter(owner__username=filters.owner)
     if filters.pool is not None:
         jobs = jobs.filter(pool=filters.pool)
+    if filters.project is not None:
+        jobs = jobs.filter(project=filters.project)
     if filters.array is not None:
         jobs = jobs.filter(array=filters.array)
     if filters.tag is not None:

@@ -15,6 +15,7 @@ from berth import words
 from orchestrator.api.resources.schemas import (
     ArrayOut,
     AttemptOut,
+    BesideOut,
     CalibrationOut,
     ChangeOut,
     CheckoutOut,
@@ -25,6 +26,7 @@ from orchestrator.api.resources.schemas import (
     JobLinks,
     JobOut,
     LeaseOut,
+    NeighbourOut,
     ProgressOut,
     SandboxOut,
     TrainingPlanOut,
@@ -44,6 +46,7 @@ from orchestrator.models import (
 from orchestrator.people import rights
 from orchestrator.scheduler import passes, waiting
 from orchestrator.scheduler.forecast.whatif import Change
+from orchestrator.scheduler.passes.neighbours import beside_now
 from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.checkpoints.manifest import Generation
@@ -52,7 +55,20 @@ from orchestrator.store.checkpoints.manifest import Generation
 _SPEC_DEFAULTS: Mapping[str, Any] = JobSpec().model_dump()
 # Fields that a job's row tells, after changes, or not at all.
 _NOT_FROM_SPEC = frozenset(
-    {"name", "pool", "gpus", "priority", "time_limit_s", "env", "tags", "not_before", "array", "source"}
+    {
+        "name",
+        "pool",
+        "gpus",
+        "priority",
+        "time_limit_s",
+        "env",
+        "tags",
+        "project",
+        "visibility",
+        "not_before",
+        "array",
+        "source",
+    }
 )
 _SPEC_FIELDS = tuple(name for name in _SPEC_DEFAULTS if name not in _NOT_FROM_SPEC)
 MOST_CHECKPOINT_FILES = 200
@@ -80,7 +96,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
     """
     now = now or timezone.now()
     attempt = _newest_attempt(job)
-    spec = {**_SPEC_DEFAULTS, **job.spec_fields}
+    spec = {**_SPEC_DEFAULTS, **job.spec_fields, "datasets": rights.datasets_of(job, viewer.pk)}
     values, nonfinite = finite_values(job.last_values)
     has_reported = job.step is not None or values or nonfinite  # printing alone is no report
     return JobOut(
@@ -98,6 +114,8 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
         pool=job.pool_id,
         priority=job.priority,
         tags=job.tags,
+        project=job.project_id,
+        visibility=job.visibility,
         agent=job.agent.get("name"),
         gpus=job.gpus if spec["gpus"] else 0,
         not_before=job.not_before,
@@ -130,6 +148,22 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
         idle_since=job.idle_since,
         links=_links(job),
     )
+
+
+def show_beside(job: Job) -> list[BesideOut]:
+    """Its neighbours on shared devices and what they cost it; what its devices show, everybody may see."""
+    return [
+        BesideOut(
+            device=one.device_label,
+            jobs=[
+                NeighbourOut(id=other.pk, name=other.name, owner=other.owner.username) for other in one.others
+            ],
+            slowdown=one.slowdown,
+            measured=one.measured,
+            sentence=one.sentence,
+        )
+        for one in beside_now(job=job)
+    ]
 
 
 def _checkout(job: Job) -> CheckoutOut | None:

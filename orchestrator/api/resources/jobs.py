@@ -1,6 +1,6 @@
 """Jobs: submit, list, read, steer."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from django.contrib.auth.models import User
@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import LARGEST_PAGE, Page, page, whole
-from orchestrator.api.http.reading import read_object
+from orchestrator.api.http.reading import JsonObject, read_object
 from orchestrator.api.resources.job_filters import JobFilters, find_job, find_jobs
 from orchestrator.api.resources.job_view import (
     show_attempt,
+    show_beside,
     show_calibration,
     show_change,
     show_event,
@@ -58,9 +59,9 @@ def submit_job(request: ApiRequest) -> JobOut:
     key = read_idempotency_key(request)
     submit = read_submit(request)
 
-    def render(job: Job, warnings: list[str]) -> dict[str, Any]:
+    def render(job: Job, warnings: list[str]) -> JsonObject:
         answer = _show_new(job, request.user, warnings).model_dump()
-        as_sent: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
+        as_sent: JsonObject = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
         return as_sent
 
     accepted = intake.accept(
@@ -103,7 +104,8 @@ def list_jobs(request: ApiRequest, filters: Query[JobFilters]) -> Page[JobOut]:
 @router.get("/{job_id}", response=JobOut)
 def get_job(request: ApiRequest, job_id: str) -> JobOut:
     """One job by its id, or by any unambiguous part of it."""
-    return show_job(find_job(with_attempt(Job.objects.all()), request.user, job_id), request.user)
+    job = find_job(with_attempt(Job.objects.all()), request.user, job_id)
+    return show_job(job, request.user).model_copy(update={"beside": show_beside(job)})
 
 
 @router.patch(
@@ -153,6 +155,9 @@ _add_action("hold", "Keep a waiting job from starting.")
 _add_action("release", "Let a held job queue again.")
 _add_action("preempt", "Checkpoint and stop a running job, then queue it again.")
 _add_action("checkpoint", "Ask a running job to save a checkpoint now.")
+_add_action(
+    "profile", "Profile the next steps of a running PyTorch job; the result is an event, run_profiled."
+)
 
 
 @router.post("/{job_id}/move", response=JobOut)

@@ -12,6 +12,7 @@ from orchestrator.api.http.reading import read_object
 from orchestrator.api.resources.job_view import show_calibration, show_change
 from orchestrator.api.resources.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
 from orchestrator.exceptions import Malformed
+from orchestrator.facts.record import Facts
 from orchestrator.jobs.submission import intake
 from orchestrator.people import agents
 from orchestrator.scheduler.forecast import training_preview
@@ -62,9 +63,7 @@ class PlanOut(BaseModel):
     sentence: str
     reason: str = Field(description="a code for machines; empty if it would start now")
     code: str = Field("", description="the same as reason")
-    facts: dict[str, Any] = Field(
-        default_factory=dict, description="what the sentence is made of, while it waits"
-    )
+    facts: Facts = Field(default_factory=dict, description="what the sentence is made of, while it waits")
     devices: list[PlannedDeviceOut] = Field(description="by rank; empty if not yet known")
     stops: list[str] = Field(description="ids of jobs that would be preempted for it")
     start_earliest: datetime | None

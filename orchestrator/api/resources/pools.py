@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal
 
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
@@ -21,9 +21,9 @@ from orchestrator.exceptions import Conflict, Impossible, Malformed
 from orchestrator.jobs.launch import interpreters
 from orchestrator.live import wakeups
 from orchestrator.live.readings import read_now
-from orchestrator.models import AdminState, Device, Health, Lease, Network, Pool, Sharing
+from orchestrator.models import AdminState, Device, Health, Lease, Network, Pool, Sharing, Visibility
 from orchestrator.people import audit, rights
-from orchestrator.scheduler.availability import read_availability
+from orchestrator.scheduler.capacity import read_capacity
 from orchestrator.spec.plain_text import clean_text
 
 router = Router()
@@ -35,6 +35,7 @@ Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=
 POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
+SlowdownLimit = Annotated[float, Field(ge=1.0, le=100.0, allow_inf_nan=False)]
 IdleSeconds = Annotated[StrictInt, Field(ge=0, le=30 * 24 * 3600)]
 
 
@@ -51,6 +52,10 @@ PoolName = Annotated[
 ]
 
 
+JobsVisibility = Visibility | Literal[""]
+WHO_SEES = "who sees jobs that do not say it: private, project or lab; empty: as the server's setting says"
+
+
 class PoolOut(BaseModel):
     id: str
     name: str
@@ -63,9 +68,14 @@ class PoolOut(BaseModel):
     idle_stop_after_s: int | None = Field(
         description="stop a job whose devices are unused for this long; null: never"
     )
+    slowdown_limit: float | None = Field(
+        1.3,
+        description="jobs that share a device may make each other's steps take this many times longer; null: any",
+    )
     pythons: dict[str, str]
     open: bool = Field(description="false: only people with a right in it may submit")
     caches: bool = Field(True, description="false: jobs here get no cache of models and kernels")
+    visibility: str = Field("", description=WHO_SEES)
     created_at: datetime
     device_count: int
     usable_count: int
@@ -80,9 +90,11 @@ class PoolIn(Body):
     sharing: Sharing = Sharing.OFF
     idle_after_s: IdleSeconds | None = 1800
     idle_stop_after_s: IdleSeconds | None = None
+    slowdown_limit: SlowdownLimit | None = 1.3
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
     open: StrictBool = True
     caches: StrictBool = True
+    visibility: JobsVisibility = Field("", description=WHO_SEES)
 
 
 class PoolChanges(Body):
@@ -91,9 +103,13 @@ class PoolChanges(Body):
     sharing: Sharing | None = None
     idle_after_s: IdleSeconds | None = Field(None, description="0: never warn")
     idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
+    slowdown_limit: SlowdownLimit | None = Field(
+        None, description="above 20: jobs are packed by memory alone"
+    )
     pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
     open: StrictBool | None = None
     caches: StrictBool | None = None
+    visibility: JobsVisibility | None = Field(None, description=WHO_SEES)
 
 
 @router.get("", response=Page[PoolOut])
@@ -154,9 +170,11 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
         sharing=pool.sharing,
         idle_after_s=pool.idle_after_s,
         idle_stop_after_s=pool.idle_stop_after_s,
+        slowdown_limit=pool.slowdown_limit,
         pythons=pool.pythons,
         open=pool.open,
         caches=pool.caches,
+        visibility=pool.visibility,
         created_at=pool.created_at,
         device_count=counts["device_count"],
         usable_count=counts["usable_count"],
@@ -167,9 +185,9 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
 
 def _free_by_pool(request: ApiRequest) -> Counter[str]:
     """Count the devices of each pool on which a job of the caller could start now."""
-    devices = list(Device.objects.select_related("pool"))
-    availability = read_availability(request.user, devices, read_now(), timezone.now())
-    return Counter(device.pool_id for device in devices if availability[device.pk].is_free)
+    devices = Device.objects.select_related("pool")
+    capacity = read_capacity(request.user, devices, read_now(), timezone.now())
+    return Counter(each.device.pool_id for each in capacity.devices if each.standing.is_free)
 
 
 def _rows() -> QuerySet[Pool]:

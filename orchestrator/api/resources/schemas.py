@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from orchestrator.api.http.paging import Page
 from orchestrator.api.http.reading import Body
 from orchestrator.api.http.writing import ByName
+from orchestrator.facts.record import Facts
 from orchestrator.spec.git_source import GitState
 from orchestrator.spec.job_spec import Seconds, describe_fields
 
@@ -36,6 +37,13 @@ class PlanChangeOut(BaseModel):
     why: str
 
 
+class MeasuredPlanOut(BaseModel):
+    """What a plan led to, over the whole attempt."""
+
+    step_s: float | None = Field(description="null: fewer than 20 steps")
+    memory_bytes: int | None = Field(description="the most that its processes held on one device")
+
+
 class TrainingPlanOut(BaseModel):
     """The plan that a run follows."""
 
@@ -44,7 +52,9 @@ class TrainingPlanOut(BaseModel):
     why: str
     memory_bytes: float | None = Field(description="estimated, on each device")
     usable_bytes: float | None = Field(description="usable memory of each device")
-    step_s: float | None = Field(description="estimated")
+    step_s: float | None = Field(description="estimated, corrected by what earlier runs took on such devices")
+    planned_step_s: float | None = Field(None, description="before that correction; null: there was none")
+    measured: MeasuredPlanOut | None = Field(None, description="null until the attempt has ended")
     now_step_s: float | None = Field(description="measured over the last half minute")
     device: str
     changes: list[PlanChangeOut] = Field(description="oldest first; at most 20")
@@ -62,11 +72,35 @@ class LeaseOut(BaseModel):
     memory_bytes: int | None = Field(description="null: the whole device")
 
 
+class NeighbourOut(BaseModel):
+    id: UUID
+    name: str
+    owner: str
+
+
+class BesideOut(BaseModel):
+    """The jobs that share a device with this one, and what they cost it."""
+
+    device: str = Field(description="what people call it, such as GPU 3")
+    jobs: list[NeighbourOut] = Field(description="the neighbours")
+    slowdown: float = Field(description="how many times longer its steps take than alone")
+    measured: bool = Field(description="false: predicted from how each of them runs alone")
+    sentence: str
+
+
 class RankOut(BaseModel):
     rank: int
     code: int | None = None
     signal: int | None = None
     finished: bool | None = Field(None, description="the script returned")
+
+
+class FirstFailureOut(BaseModel):
+    rank: int
+    code: int | None = None
+    signal: int | None = None
+    exception: str | None = Field(None, description="its class; null: the rank raised none")
+    message: str | None = Field(None, description="what the exception said")
 
 
 class WallOut(BaseModel):
@@ -86,7 +120,7 @@ class FactOut(BaseModel):
     """What a sentence was made of: decide by these, never by the sentence."""
 
     code: str = Field(description="what happened; 'told' where only a sentence is known")
-    facts: dict[str, Any] = Field(description="by name; times in seconds, sizes in bytes, as the names say")
+    facts: Facts = Field(description="by name; times in seconds, sizes in bytes, as the names say")
 
 
 class AttemptOut(BaseModel):
@@ -97,7 +131,7 @@ class AttemptOut(BaseModel):
     exit_detail: str
     ending: FactOut | None = Field(None, description="what exit_detail is made of")
     ranks: list[RankOut]
-    first_failure: dict[str, Any] | None
+    first_failure: FirstFailureOut | None
     log_tail: str
     sandbox_level: int | None
     sandbox: SandboxOut | None = Field(None, description="its sandbox in words")
@@ -131,7 +165,7 @@ class ExplanationOut(BaseModel):
     sentence: str
     reason: str = Field(description="a code for machines; empty if the job does not wait")
     code: str = Field("", description="the same as reason")
-    facts: dict[str, Any] = Field(default_factory=dict, description="what the sentence is made of")
+    facts: Facts = Field(default_factory=dict, description="what the sentence is made of")
     start_earliest: datetime | None
     start_latest: datetime | None
     blocked_by: list[str] = Field(description="ids of jobs that hold what this one needs")
@@ -225,11 +259,15 @@ class JobOut(BaseModel):
     pool: str
     priority: int
     tags: list[str]
+    project: str | None = None
+    visibility: str = Field("private", description="private, project or lab: who sees it")
     agent: str | None = Field(
         None, description="the agent that submitted it for its owner; null: a person did"
     )
     gpus: int = Field(description="that it holds or waits for; 0: a CPU slot")
     min_gpus: int | None = None
+    max_gpus: int | None = None
+    elastic: bool = True
     gpu_memory_gib: float | None
     idle_since: datetime | None = Field(
         description="its devices do nothing since then; null: they work, or no warning yet"
@@ -242,9 +280,10 @@ class JobOut(BaseModel):
     max_retries: int
     grace_period_s: float
     hang_timeout_s: float | None
-    entrypoint: str | None = Field(description="null: a module or a command runs")
+    entrypoint: str | None = Field(description="null: a module, a command or a program runs")
     module: str | None = None
     command: list[str] = []
+    program: str | None = None
     workdir: str | None = None
     args: list[str]
     resume_args: list[str]
@@ -285,6 +324,9 @@ class JobOut(BaseModel):
     exit_detail: str
     ending: FactOut | None = Field(None, description="what exit_detail is made of")
     explanation: ExplanationOut | None = Field(description="null unless the job waits")
+    beside: list[BesideOut] | None = Field(
+        None, description="its neighbours on shared devices; in GET /jobs/{id} only, null elsewhere"
+    )
     plan: TrainingPlanOut | None = Field(None, description="of the newest attempt; null for scripts")
     warnings: list[str] = Field(
         default_factory=list, description="about the code; in the answer to a submit only"
@@ -299,6 +341,8 @@ class JobChanges(Body):
 
     name: StrictStr | None = None
     tags: list[StrictStr] | None = None
+    project: StrictStr | None = None
+    visibility: StrictStr | None = None
     priority: StrictInt | None = None
     time_limit_s: Seconds | None = None
     checkpoint_glob: StrictStr | None = None
@@ -319,7 +363,7 @@ class EventOut(ByName):
     actor: str
     reason: str
     code: str = Field("", description="what happened, for machines")
-    facts: dict[str, Any] = Field(default_factory=dict, description="what reason is made of")
+    facts: Facts = Field(default_factory=dict, description="what reason is made of")
 
 
 class EventsOut(Page[EventOut]):

@@ -1,7 +1,7 @@
 """Search for the command palette: jobs, devices, people, datasets, pages and actions."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from django.contrib.auth.models import User
 from django.db.models import Q
@@ -9,9 +9,12 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from berth import words
+from berth.arguments import typed_duration
 from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.http.reading import JsonObject
 from orchestrator.api.resources.job_filters import JobFilters, find_jobs
-from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Dataset, Device, Job, JobState
+from orchestrator.jobs.submission.intake import CHANGEABLE_WHEN_ENDED
+from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Dataset, Device, Job, JobState, Role
 from orchestrator.people import rights
 
 router = Router()
@@ -38,18 +41,31 @@ class SearchFor(BaseModel):
 class ActOut(BaseModel):
     method: Literal["POST", "PATCH"]
     path: str
-    body: dict[str, Any]
+    body: JsonObject
     confirm: str | None = Field(description="ask this before: it names what is lost")
 
 
+EditField = Literal["name", "priority", "time_limit_s", "tags"]
+
+
+class EditOut(BaseModel):
+    """A field to ask for, then to change by PATCH."""
+
+    path: str
+    field: EditField
+    name: str = Field(description="of the job")
+    value: str = Field(description="as people type it: 2h for a time limit, a line for each tag")
+
+
 class HitOut(BaseModel):
-    """A result: an address to open, or an action to call on this API."""
+    """A result: an address to open, an action to call on this API, or a field to change."""
 
     kind: Literal["job", "device", "user", "dataset", "page", "action"]
     title: str
     detail: str
     url: str | None = None
     action: ActOut | None = None
+    edit: EditOut | None = None
 
 
 class SearchOut(BaseModel):
@@ -151,18 +167,24 @@ def _actions(user: User, text: str) -> list[HitOut]:
     if len(typed) < SHORTEST_VERB:
         return []
     hits = []
-    for verb in (*JOB_VERBS, *DEVICE_VERBS):
-        if verb.startswith(typed.lower()):
-            act = _job_actions if verb in JOB_VERBS else _device_actions
-            hits += act(user, verb, name.strip())
+    for verbs, act in ((JOB_VERBS, _job_actions), (EDIT_VERBS, _job_edits), (DEVICE_VERBS, _device_actions)):
+        for verb in verbs:
+            if verb.startswith(typed.lower()):
+                hits += act(user, verb, name.strip())
     return hits
 
 
-JOB_VERBS: dict[str, tuple[frozenset[JobState], dict[str, Any]]] = {
+JOB_VERBS: dict[str, tuple[frozenset[JobState], JsonObject]] = {
     "cancel": (frozenset(JobState) - FINAL_STATES, {}),
     "hold": (WAITING_STATES - {JobState.HELD}, {}),
     "release": (frozenset({JobState.HELD}), {}),
     "resume": (FINAL_STATES, {"resume": True}),
+}
+EDIT_VERBS: dict[str, EditField] = {
+    "priority": "priority",
+    "rename": "name",
+    "limit": "time_limit_s",
+    "tags": "tags",
 }
 DEVICE_VERBS = {"drain": AdminState.DRAINING, "enable": AdminState.ENABLED}
 
@@ -186,6 +208,34 @@ def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
         )
         for job in matches
     ]
+
+
+def _job_edits(user: User, verb: str, name: str) -> list[HitOut]:
+    """Own jobs with this field; ended ones keep their priority and limit."""
+    field = EDIT_VERBS[verb]
+    own = Job.objects.filter(owner=user)
+    if rights.role_of(user) == Role.VIEWER:
+        own = own.none()
+    open_jobs = own if field in CHANGEABLE_WHEN_ENDED else own.unfinished()
+    matches = find_jobs(open_jobs, JobFilters(q=name or None))[0].order_by("-id")[:MOST_OF_A_KIND]
+    return [
+        HitOut(
+            kind="action",
+            title=f"{verb.capitalize()}: {job.name}",
+            detail=f"#{job.short_id} {job.state}",
+            edit=EditOut(
+                path=f"/api/v1/jobs/{job.pk}", field=field, name=job.name, value=typed_field(job, field)
+            ),
+        )
+        for job in matches
+    ]
+
+
+def typed_field(job: Job, field: EditField) -> str:
+    """A field's value as people type it."""
+    if field == "time_limit_s":
+        return "" if job.time_limit_s is None else typed_duration(job.time_limit_s)
+    return "\n".join(job.tags) if field == "tags" else str(getattr(job, field))
 
 
 def _device_actions(user: User, verb: str, name: str) -> list[HitOut]:

@@ -6,6 +6,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from orchestrator.api.http.reading import read_json
+from orchestrator.api.http.schema import Schema
 from orchestrator.exceptions import Malformed, TooLarge
 from orchestrator.jobs.submission.code import Upload
 
@@ -14,7 +15,7 @@ LONGEST_KEY = 255
 FILE_PARTS = ("script", "bundle")
 
 
-def request_body(part: str, schema: str) -> dict[str, Any]:
+def request_body(part: str, schema: str) -> Schema:
     """The OpenAPI text of a body: JSON of this schema, or a form with it in a part of this name, beside the code."""
     described = {"$ref": f"#/components/schemas/{schema}"}
     return {
@@ -38,7 +39,7 @@ def request_body(part: str, schema: str) -> dict[str, Any]:
 
 
 REQUEST_BODY = request_body("job", "JobSpec")
-KEY_PARAMETER: dict[str, Any] = {
+KEY_PARAMETER: Schema = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,

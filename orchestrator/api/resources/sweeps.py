@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import orjson
 from django.contrib.auth.models import User
 from django.db.models import Prefetch, Q, QuerySet
 from django.http import HttpResponse
@@ -14,18 +16,30 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
-from orchestrator.api.http.reading import read_object
+from orchestrator.api.http.reading import JsonObject, read_object
 from orchestrator.api.http.writing import write_csv
 from orchestrator.api.resources.job_filters import SHORTEST_PART
 from orchestrator.api.resources.schemas import FactOut
-from orchestrator.api.resources.submission import read_submit, request_body
+from orchestrator.api.resources.submission import (
+    KEY_PARAMETER,
+    read_idempotency_key,
+    read_submit,
+    request_body,
+)
 from orchestrator.exceptions import Malformed, NotFound
 from orchestrator.models import RungReport, Sweep, SweepState, SweepTrial
 from orchestrator.people import audit
 from orchestrator.sentences import say_json
-from orchestrator.sweeps import creation
+from orchestrator.sweeps import asking, creation, pausing
 from orchestrator.sweeps.ending import stop, used_device_s
-from orchestrator.sweeps.history_rows import best_of, ignores_settings, rungs_of
+from orchestrator.sweeps.history_rows import (
+    best_of,
+    first_reports,
+    front_of,
+    ignores_settings,
+    metrics_of,
+    rungs_of,
+)
 
 router = Router()
 
@@ -60,6 +74,9 @@ class TrialOut(BaseModel):
     job_state: str
     settings: dict[str, Any]
     value: float | None = Field(description="at its last rung")
+    values: dict[str, float | None] = Field(
+        default_factory=dict, description="of every metric at its last rung; empty before it"
+    )
     rung: int | None = Field(description="the last that it reached")
     target: int | None = Field(description="the rung that it trains to or waits at; null: the end")
     reports: list[ReportOut]
@@ -70,17 +87,28 @@ class TrialOut(BaseModel):
     ended_at: datetime | None
 
 
+class MetricOut(BaseModel):
+    name: str
+    direction: str = Field(description="minimize or maximize")
+
+
+class GainOut(BaseModel):
+    device_hours: float = Field(description="the further device-hours that the rule looks at")
+    gain: float = Field(description="the smallest improvement of the metric that is worth them")
+
+
 class SweepOut(BaseModel):
     id: UUID
     short_id: str
     name: str
     owner: str
     pool: str
-    state: str = Field(description="running, ended, stopped or failed")
+    state: str = Field(description="running, paused, ended, stopped or failed")
     reason: str = Field(description="why it has ended")
     why: FactOut | None = Field(description="what reason is made of")
-    metric: str
+    metric: str = Field(description="the first one, where there are several")
     direction: str
+    metrics: list[MetricOut] = Field(default_factory=list, description="all of them, with their directions")
     space: dict[str, Any]
     sampler: str
     seed: int
@@ -93,22 +121,53 @@ class SweepOut(BaseModel):
     max_trials: int | None
     device_hours: float | None = Field(description="the budget")
     used_device_hours: float
+    stop_when: GainOut | None = Field(
+        None, description="ends it where device_hours more are expected to gain less"
+    )
+    learns_from: list[UUID] = Field(
+        default_factory=list, description="earlier sweeps whose trials its sampler knows"
+    )
     min_width: int
     max_width: int
     trials: dict[str, int] = Field(description="how many, by state")
-    best: TrialOut | None
+    best: TrialOut | None = Field(description="in the first metric")
+    front: list[TrialOut] = Field(
+        default_factory=list,
+        description="with several metrics, the trials that no other one beats in all of them",
+    )
     created_at: datetime
     ended_at: datetime | None
     warnings: list[str] = Field(default_factory=list, description="of the submit, and what looks wrong since")
 
 
-@router.post("", response={201: SweepOut}, openapi_extra={"requestBody": request_body("sweep", "SweepSpec")})
+@router.post(
+    "",
+    response={201: SweepOut},
+    openapi_extra={"requestBody": request_body("sweep", "SweepSpec"), "parameters": [KEY_PARAMETER]},
+)
 def begin_sweep(request: ApiRequest) -> SweepOut:
     """Begin a search for good settings; its trials are jobs."""
+    key = read_idempotency_key(request)
     submit = read_submit(request, "sweep")
-    sweep, warnings = creation.create(
-        request.user, creation.parse(submit.job), script=submit.script, bundle=submit.bundle
+
+    def render(sweep: Sweep, warnings: list[str]) -> JsonObject:
+        as_sent: JsonObject = orjson.loads(
+            orjson.dumps(_show_new(sweep, warnings).model_dump(), option=orjson.OPT_UTC_Z)
+        )
+        return as_sent
+
+    created = creation.create(
+        request.user,
+        asking.parse(submit.job),
+        script=submit.script,
+        bundle=submit.bundle,
+        idempotency_key=key,
+        render=render,
     )
+    return SweepOut(**created.answer) if created.answer else _show_new(created.sweep, created.warnings)
+
+
+def _show_new(sweep: Sweep, warnings: list[str]) -> SweepOut:
     answer = show_sweep(sweep)
     answer.warnings += warnings
     return answer
@@ -145,7 +204,7 @@ def change_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
     sweep = find_sweep(request.user, sweep_id)
     changes = read_object(request.body)
     if not changes:
-        raise Malformed(f"Nothing to change: give one of {', '.join(creation.SweepChanges.model_fields)}.")
+        raise Malformed(f"Nothing to change: give one of {', '.join(asking.SweepChanges.model_fields)}.")
     creation.update(request.user, sweep, changes)
     _note(request, sweep, "sweep.changed", f"Changed {', '.join(sorted(changes))}.")
     return show_sweep(find_sweep(request.user, str(sweep.pk)))
@@ -161,6 +220,26 @@ def stop_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
     return show_sweep(find_sweep(request.user, str(sweep.pk)))
 
 
+@router.post("/{sweep_id}/pause", response=SweepOut)
+def pause_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
+    """Begin no further trial; those that run are paused at their next rung."""
+    sweep = find_sweep(request.user, sweep_id)
+    creation.check_steer(request.user, sweep)
+    pausing.pause(sweep, by=request.user.get_username())
+    _note(request, sweep, "sweep.pause", "Paused it.")
+    return show_sweep(find_sweep(request.user, str(sweep.pk)))
+
+
+@router.post("/{sweep_id}/resume", response=SweepOut)
+def resume_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
+    """Continue a paused sweep."""
+    sweep = find_sweep(request.user, sweep_id)
+    creation.check_steer(request.user, sweep)
+    pausing.resume(sweep)
+    _note(request, sweep, "sweep.resume", "Resumed it.")
+    return show_sweep(find_sweep(request.user, str(sweep.pk)))
+
+
 @router.get("/{sweep_id}/trials", response=Page[TrialOut])
 def list_trials(
     request: ApiRequest, sweep_id: str, asked: Query[TrialsAsked]
@@ -170,7 +249,10 @@ def list_trials(
     if asked.format == "csv":
         return trials_as_csv(sweep)
     rows = SweepTrial.objects.filter(sweep=sweep).select_related("job").prefetch_related("reports")
-    return page(Page[TrialOut], request, rows, asked, show=show_trial, ordering="number")
+    names = [metric.name for metric in metrics_of(sweep)]
+    return page(
+        Page[TrialOut], request, rows, asked, show=lambda trial: show_trial(trial, names), ordering="number"
+    )
 
 
 def find_sweep(user: User, text: str) -> Sweep:
@@ -203,7 +285,9 @@ def with_trials(rows: QuerySet[Sweep]) -> QuerySet[Sweep]:
 def show_sweep(sweep: Sweep) -> SweepOut:
     trials = {trial.pk: trial for trial in sweep.trials.all()}
     reports = [report for trial in trials.values() for report in trial.reports.all()]
+    names = [metric.name for metric in metrics_of(sweep)]
     best = best_of(sweep, reports)
+    front = front_of(sweep, reports) if sweep.further else []
     return SweepOut(
         id=sweep.pk,
         short_id=sweep.short_id,
@@ -215,6 +299,7 @@ def show_sweep(sweep: Sweep) -> SweepOut:
         why=FactOut(**sweep.why) if sweep.why else None,
         metric=sweep.metric,
         direction=sweep.direction,
+        metrics=[MetricOut(name=one.name, direction=one.direction) for one in metrics_of(sweep)],
         space=sweep.space,
         sampler=sweep.sampler,
         seed=sweep.seed,
@@ -225,18 +310,35 @@ def show_sweep(sweep: Sweep) -> SweepOut:
         max_trials=sweep.max_trials,
         device_hours=None if sweep.max_device_s is None else sweep.max_device_s / HOUR_S,
         used_device_hours=used_device_s(sweep) / HOUR_S,
+        stop_when=_gain_rule(sweep),
+        learns_from=sweep.learns_from,
         min_width=sweep.min_width,
         max_width=sweep.max_width,
         trials=dict(Counter(trial.state for trial in trials.values())),
-        best=None if best is None else show_trial(trials[best.trial_id], best),
+        best=None if best is None else show_trial(trials[best.trial_id], names, best),
+        front=[show_trial(trials[one.trial_id], names, one) for one in front],
         created_at=sweep.created_at,
         ended_at=sweep.ended_at,
-        warnings=[SETTINGS_IGNORED] if ignores_settings(reports) else [],
+        warnings=[SETTINGS_IGNORED] if ignores_settings(first_reports(reports)) else [],
     )
 
 
-def show_trial(trial: SweepTrial, at: RungReport | None = None) -> TrialOut:
-    """A trial with the value of its last rung, or of a given one."""
+def _gain_rule(sweep: Sweep) -> GainOut | None:
+    if sweep.least_gain is None or sweep.gain_device_s is None:
+        return None
+    return GainOut(device_hours=sweep.gain_device_s / HOUR_S, gain=sweep.least_gain)
+
+
+def _values(report: RungReport, names: list[str]) -> dict[str, float | None]:
+    return dict(zip_longest(names, [report.value, *report.further][: len(names)]))
+
+
+def show_trial(trial: SweepTrial, names: list[str], at: RungReport | None = None) -> TrialOut:
+    """A trial with the values of its last rung, or of a given one.
+
+    Args:
+        names: of the metrics of its sweep.
+    """
     reports = sorted(trial.reports.all(), key=lambda report: report.rung)
     last = at or (reports[-1] if reports else None)
     return TrialOut(
@@ -246,6 +348,7 @@ def show_trial(trial: SweepTrial, at: RungReport | None = None) -> TrialOut:
         job_state=trial.job.state,
         settings=trial.settings,
         value=last.value if last else None,
+        values=_values(last, names) if last else {},
         rung=last.rung if last else None,
         target=trial.target,
         reports=[ReportOut(rung=report.rung, value=report.value) for report in reports],
@@ -262,9 +365,11 @@ CSV_HEADER = ("number", "state", "job", "value", "rung", "device_hours", "error"
 
 def trials_as_csv(sweep: Sweep) -> HttpResponse:
     names = list(sweep.space)
-    shown = [show_trial(trial) for trial in sweep.trials.all()]
+    metrics = [metric.name for metric in metrics_of(sweep)]
+    shown = [show_trial(trial, metrics) for trial in sweep.trials.all()]
+    columns = [*CSV_HEADER, *metrics[1:], *names]
     return HttpResponse(
-        write_csv([*CSV_HEADER, *names], _csv_rows(shown, names)),
+        write_csv(columns, _csv_rows(shown, metrics[1:], names)),
         content_type="text/csv; charset=utf-8",
         headers={
             "Content-Disposition": f'attachment; filename="sweep-{sweep.short_id}.csv"',
@@ -274,9 +379,11 @@ def trials_as_csv(sweep: Sweep) -> HttpResponse:
     )
 
 
-def _csv_rows(trials: Iterable[TrialOut], names: list[str]) -> Iterable[list[object]]:
+def _csv_rows(trials: Iterable[TrialOut], further: list[str], names: list[str]) -> Iterable[list[object]]:
     for trial in trials:
-        yield [*(getattr(trial, name) for name in CSV_HEADER), *(trial.settings.get(name) for name in names)]
+        values = (trial.values.get(name) for name in further)
+        settings = (trial.settings.get(name) for name in names)
+        yield [*(getattr(trial, name) for name in CSV_HEADER), *values, *settings]
 
 
 def _note(request: ApiRequest, sweep: Sweep, action: str, text: str) -> None:

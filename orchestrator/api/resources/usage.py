@@ -19,6 +19,7 @@ from orchestrator.people.usage import LONGEST_DAYS, Usage, UsageRow, read_usage,
 router = Router()
 
 HOUR_S = 3600.0
+KWH_J = 3.6e6
 
 
 class UsageWindow(BaseModel):
@@ -41,6 +42,9 @@ class UsageRowOut(BaseModel):
     jobs_started: int = Field(description="for the first time")
     mean_queue_s: float | None = Field(description="of those jobs, from submit to start")
     longest_queue_s: float
+    energy_kwh: float = Field(
+        0.0, description="used by devices that measure it; a shared one counts in equal parts"
+    )
 
 
 class UsesOut(BaseModel):
@@ -131,4 +135,5 @@ def show_row(row: UsageRow) -> UsageRowOut:
         jobs_started=row.jobs_started,
         mean_queue_s=row.mean_queue_s,
         longest_queue_s=row.longest_queue_s,
+        energy_kwh=row.energy_j / KWH_J,
     )

@@ -31,6 +31,7 @@ WORK, LOCK = "work-", "checkout-"
 _LIMITS = bundles.DEFAULT_LIMITS
 _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LARGEST_POINTER_BYTES = 1024
+_SHORT_COMMIT = re.compile(r"[0-9a-f]{7,63}")
 _FETCHED = re.compile(r"^[0-9a-f]+\t(?:not-for-merge)?\tbranch '(?P<branch>[^']+)' of ")
 
 
@@ -53,7 +54,7 @@ def fetch(owner: int, url: str, ref: str, key: str | None) -> Fetched:
     """Fetch one commit and store its files.
 
     Args:
-        ref: a branch, a tag or a full commit; empty: the default branch.
+        ref: a branch, a tag or a commit, whole or its first digits; empty: the default branch.
 
     Raises:
         CannotFetch: with git's words.
@@ -68,6 +69,9 @@ def fetch(owner: int, url: str, ref: str, key: str | None) -> Fetched:
         try:
             commit, branch = _update(git, mirror, ref)
         except CannotFetch as error:
+            if error.cause == "ref" and (whole := _whole_commit(git, ref)):
+                commit, branch = _update(git, mirror, whole)
+                return _store(git, mirror, commit, branch)
             # A killed fetch may have left a lock or half of a file; the repository is only a copy.
             if error.cause != "other" or not mirror.exists():
                 raise
@@ -120,6 +124,24 @@ def _update(git: Git, mirror: Path, ref: str) -> tuple[str, str]:
     commit = git.run("--git-dir", mirror, "rev-parse", "--verify", f"{place}^{{commit}}").decode().strip()
     hit = _FETCHED.match((mirror / "FETCH_HEAD").read_text(errors="replace"))
     return commit, hit["branch"] if hit and not is_full_commit(ref) else ""
+
+
+def _whole_commit(git: Git, ref: str) -> str:
+    """The commit that begins with these digits; empty if the text has other characters, or if no commit or several begin with it.
+
+    A host gives out commits by their whole names only, so the history without its files is fetched to find it.
+    """
+    if not _SHORT_COMMIT.fullmatch(ref):
+        return ""
+    history = git.folder / "history"
+    git.run("init", "--quiet", "--bare", "--template=", history)
+    words = ("--git-dir", str(history), "fetch", "--quiet", "--no-recurse-submodules", "--filter=tree:0")
+    git.run(*words, "--", git.url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+    try:
+        name = git.run("--git-dir", history, "rev-parse", "--verify", f"{ref}^{{commit}}")
+    except CannotFetch:
+        return ""  # none, or several; the job is told that there is no such ref
+    return name.decode().strip()
 
 
 def _store(git: Git, mirror: Path, commit: str, branch: str) -> Fetched:

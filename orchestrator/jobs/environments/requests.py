@@ -20,6 +20,7 @@ from orchestrator.jobs.environments.declared import (
     is_satisfied_here,
     refused,
 )
+from orchestrator.jobs.launch import session_programs
 from orchestrator.jobs.launch.start import SRC
 from orchestrator.models import Environment, EnvironmentState, Job, Pool
 from orchestrator.spec.job_spec import JobSpec
@@ -60,6 +61,7 @@ def choose(
     spec: JobSpec, read: Read, pythons: Collection[str], earlier: Callable[[str], Declared | None]
 ) -> Wanted:
     """As ``of_submit``; a name is a file, else an interpreter of the pool, else what an earlier job sent under it."""
+    spec = session_programs.with_packages(spec, list(pythons))
     named = spec.environment
     if spec.python is not None:
         if spec.with_packages or named not in (None, OWN):

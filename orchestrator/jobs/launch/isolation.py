@@ -1,10 +1,12 @@
 """How well jobs are isolated on this machine: the sandbox's level, its limits, and when that is too little."""
 
+import os
 import shutil
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -13,6 +15,7 @@ from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import refusals
 from orchestrator.jobs.launch.refusals import Refusal
 from orchestrator.live.readings import SandboxEntry, read_now
+from orchestrator.models import Device
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.supervisor.sandbox import bwrap, landlock
 from orchestrator.supervisor.sandbox.bwrap import Probe
@@ -122,7 +125,17 @@ def walls() -> list[str]:
     ]
 
 
-def describe(number: int | None, made_of: Sequence[str] = ()) -> dict[str, object] | None:
+class Description(TypedDict):
+    """A sandbox in words, as REST gives it."""
+
+    level: int
+    name: str
+    stops: str
+    does_not_stop: str
+    walls: list[dict[str, str]]  # name, and what it does
+
+
+def describe(number: int | None, made_of: Sequence[str] = ()) -> Description | None:
     """Describe an attempt's sandbox; None if the attempt never had one."""
     if number is None or not 0 <= number < len(LEVELS):
         return None
@@ -187,6 +200,18 @@ def _needs_sandbox() -> bool:
 
 def _has_several_people() -> bool:
     return get_user_model().objects.filter(is_active=True).count() > 1
+
+
+def threads(spec: JobSpec, devices: Sequence[Device]) -> int:
+    """How many threads each rank computes with: the cores that the job asked for, else its device's share of all.
+
+    More threads than cores wait for each other in a loop: two jobs that each take every core of a server
+    need several times the processor time of two jobs with half of them.
+    """
+    if spec.cpus is not None:
+        return max(1, spec.cpus // len(devices))
+    of_kind = Device.objects.filter(kind=devices[0].kind, node=devices[0].node).count()
+    return max(1, (os.cpu_count() or 1) // max(of_kind, len(devices)))
 
 
 def limits(spec: JobSpec, ranks: int) -> dict[str, int | None]:

@@ -127,6 +127,8 @@ def prepare(job: Job, attempt: Attempt) -> None:
     home_folder = settings.HOME.job(job.pk)
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)
+    if job.is_session:
+        folder.session.mkdir(mode=0o700, exist_ok=True)
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
     if attempt.number == 1:
         trainers.tell_how_to_resume(job, home_folder.work)
@@ -152,6 +154,7 @@ def _make_folders(job_folder: JobFolder, attempt: Attempt) -> None:
         folder.errors,
         folder.finished,
         folder.orders,
+        folder.media,
     ):
         path.mkdir(parents=True, exist_ok=True)
     folder.metrics.touch()

@@ -8,7 +8,7 @@ from typing import TypedDict
 from django.conf import settings
 
 from orchestrator.jobs import caches, datasets, fetches, training_plans
-from orchestrator.jobs.launch import interpreters, isolation, trainers
+from orchestrator.jobs.launch import interpreters, isolation, session_programs, trainers
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Network
@@ -43,6 +43,7 @@ class LaunchRecord(TypedDict):
     env: dict[str, str]
     ranks: int
     devices: int
+    threads: int
     launcher: str
     home: str
     work: str
@@ -85,6 +86,9 @@ def describe(
             "args": [script_path(spec), *_length(spec), *arguments],
         }
     python, roots, entry = _interpreter(job, spec)
+    attempt_folder = folder.attempt(attempt.number)
+    if spec.program is not None:
+        run = session_programs.started(job, spec, python, attempt_folder)
     cache = caches.folder_of(job)
     return {
         "v": 1,
@@ -99,9 +103,11 @@ def describe(
             **caches.variables(cache),
             **_path_of_project(job, folder),
             **_environment(job, attempt, folder, devices, data, resume),
+            **(session_programs.variables(job, attempt_folder) if spec.is_session else {}),
         },
-        "ranks": 1 if spec.command else len(devices),
+        "ranks": 1 if spec.runs_once else len(devices),
         "devices": len(devices),
+        "threads": isolation.threads(spec, devices),
         "launcher": spec.launcher,
         "home": str(settings.HOME.root),
         "work": str(folder.work),
@@ -112,7 +118,10 @@ def describe(
             *map(str, data.values()),
             *([str(resume.path)] if resume else []),
         ],
-        "writable": [str(cache)] if cache else [],
+        "writable": [
+            *([str(cache)] if cache else []),
+            *([str(attempt_folder.session)] if spec.is_session else []),
+        ],
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
         "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},
         "grace_s": spec.grace_period_s,

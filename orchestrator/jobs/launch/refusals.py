@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from berth.words import server_command
 from orchestrator.supervisor.sandbox.bwrap import Probe
 
 APPARMOR_PROFILE = "berth-bwrap"
@@ -196,7 +197,7 @@ def _by_sysctl(values: dict[str, int]) -> Cure:
     lines = [f"{name}={value}" for name, value in values.items()]
     return Cure(
         f"Set it: sudo sysctl -w {' '.join(lines)}, and the same in {SYSCTL_FILE} for the next boot; "
-        "`manage.py doctor --fix` does both. In a container this is set on the machine around it.",
+        f"`{server_command('doctor --fix')}` does both. In a container this is set on the machine around it.",
         ((SYSCTL_FILE, "".join(f"{line}\n" for line in lines)),),
         (("sysctl", "-p", SYSCTL_FILE),),
     )
@@ -223,11 +224,13 @@ def _apparmor(probe: Probe, machine: Machine) -> tuple[str, Cure]:
     program = os.path.realpath(probe.bwrap or "/usr/bin/bwrap")
     if installed := machine.profile_of(program):
         load = ("apparmor_parser", "--replace", installed)
-        sentence = f"Its profile {installed} is not loaded; load it: sudo {' '.join(load)}, or `manage.py doctor --fix`."
+        fix = server_command("doctor --fix")
+        sentence = f"Its profile {installed} is not loaded; load it: sudo {' '.join(load)}, or `{fix}`."
         return why, Cure(sentence, (), (load,))
     path = f"/etc/apparmor.d/{APPARMOR_PROFILE}"
     return why, Cure(
-        f"Give bubblewrap a profile that allows them: `manage.py doctor --fix` writes {path} with sudo and loads it.",
+        f"Give bubblewrap a profile that allows them: `{server_command('doctor --fix')}` writes {path} "
+        "with sudo and loads it.",
         ((path, apparmor_profile(program)),),
         (("apparmor_parser", "--replace", path),),
     )

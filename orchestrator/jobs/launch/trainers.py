@@ -102,7 +102,7 @@ def tell_how_to_resume(job: Job, work: Path) -> None:
 
 
 def _advice(spec: JobSpec, work: Path) -> Fact | None:
-    if spec.kind == "model" or spec.resume_args or spec.checkpoint_glob:
+    if spec.kind != "script" or spec.resume_args or spec.checkpoint_glob:
         return None
     texts = list(_code(spec, work))
     code = "\n".join(texts)
@@ -154,7 +154,7 @@ def _paths(text: str, folders: set[PurePosixPath]) -> Iterator[str]:
 def _starts(spec: JobSpec) -> Iterator[str]:
     """Paths of the upload that the job may start, from its own folder."""
     folder = PurePosixPath(spec.folder)
-    if spec.command:
+    if spec.runs_once:
         yield from (str(folder / word) for word in spec.command if word.endswith((".py", ".sh")))
     elif spec.module is not None:
         place = spec.module.replace(".", "/")

@@ -1,12 +1,15 @@
 """How an attempt ended, as its exit record (or the lack of one) tells."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TypedDict
 
-from orchestrator.facts.record import Fact
+from orchestrator.facts.record import Fact, FactRecord
 from orchestrator.jobs import training_plans
 from orchestrator.models import ExitKind
+from orchestrator.supervisor.verdict.ending import RankRow
+from orchestrator.supervisor.verdict.rules import FirstFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +20,8 @@ class Ending:
     how: Fact
     at: datetime
     run_s: float = 0
-    ranks: list[dict[str, Any]] = field(default_factory=list)
-    first_failure: dict[str, Any] | None = None
+    ranks: list[RankRow] = field(default_factory=list)
+    first_failure: FirstFailure | None = None
     log_tail: str = ""
     peak_memory_bytes: int | None = None
     dropped_log_bytes: int = 0
@@ -29,3 +32,15 @@ class Ending:
     not_resumable: bool = False  # a trainer failed on the checkpoint that Berth gave it
     claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
     lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is
+
+
+class ColumnsOfEnd(TypedDict, total=False):
+    """Columns of the job's row that change with every end, and with what it says of the next attempt."""
+
+    exit_kind: ExitKind
+    ending: FactRecord
+    seconds_run: float
+    attained_gpu_s: float
+    now: datetime  # of the move itself
+    claim_floor_bytes: int
+    next_plan: Mapping[str, object]

@@ -3,16 +3,15 @@
 import random
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
-from orchestrator.facts.record import Fact, fact
+from orchestrator.facts.record import Fact, Facts, fact
 from orchestrator.jobs import memory_claims, training_plans
 from orchestrator.jobs.lifecycle import keeping
-from orchestrator.jobs.lifecycle.ending import Ending
+from orchestrator.jobs.lifecycle.ending import ColumnsOfEnd, Ending
 from orchestrator.jobs.lifecycle.last_seen import leases_of, lift_fences
 from orchestrator.jobs.lifecycle.requests import hold_if_wanted
 from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
@@ -91,7 +90,7 @@ def _with_a_way_on(attempt: Attempt, ending: Ending) -> Ending:
 
 def _move_on(job: Job, ending: Ending) -> None:
     """Where a job goes from here, by how its attempt ended."""
-    common: dict[str, Any] = {
+    common: ColumnsOfEnd = {
         "exit_kind": ending.kind,
         "ending": ending.how.as_json(),
         "seconds_run": job.seconds_run + ending.run_s,
@@ -119,7 +118,7 @@ def _move_on(job: Job, ending: Ending) -> None:
     elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
         _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
     elif stopped_for == StopReason.MEMORY:
-        common |= {"exit_kind": ExitKind.OOM_GPU}
+        common["exit_kind"] = ExitKind.OOM_GPU
         _retry_or_fail(job, replace(ending, kind=ExitKind.OOM_GPU, how=Fact.read(job.why)), common)
     else:
         _retry_or_fail(job, ending, common)
@@ -150,7 +149,7 @@ def _stopped_for(job: Job, ending: Ending) -> StopReason | None:
     }.get(ending.kind)
 
 
-def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
+def _retry_or_fail(job: Job, ending: Ending, common: ColumnsOfEnd) -> None:
     never_ran = job.state == JobState.STARTING and ending.kind == ExitKind.INFRA
     if never_ran and ending.no_room:
         delay_s = backoff_s(job, _launches_in_vain(job))
@@ -186,7 +185,7 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
         return
     delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
     kept_until = keeping.kept_until(job, ending, delay_s)
-    different: dict[str, Any] = {"not_resumable": True} if ending.not_resumable else {}
+    different: Facts = {"not_resumable": True} if ending.not_resumable else {}
     if outgrew and ending.claim_bytes is not None:
         common["claim_floor_bytes"] = different["claim_bytes"] = ending.claim_bytes
     if ending.lighter is not None:

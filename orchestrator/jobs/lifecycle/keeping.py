@@ -27,7 +27,7 @@ def was_killed(job: Job, ending: Ending) -> bool:
         return True
     if ending.kind != ExitKind.SIGNAL:
         return False
-    sent = (ending.first_failure or {}).get("signal")
+    sent = ending.first_failure.get("signal") if ending.first_failure else None
     return sent is None or sent in SENT_SIGNALS  # without a rank: the process that starts the ranks
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from orchestrator.facts.events import Happened
-from orchestrator.facts.record import NOTHING, Fact, fact
+from orchestrator.facts.record import NOTHING, Fact, Facts, fact
 from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, AttemptState, Device, Errand, Job, JobState, Lease, Outbox
@@ -91,7 +90,7 @@ def _runs_from(job: Job, attempt: Attempt) -> Fact:
     return fact(Happened.RUNS, attempt=number)
 
 
-def _damaged_checkpoints(attempt: Attempt) -> dict[str, Any]:
+def _damaged_checkpoints(attempt: Attempt) -> Facts:
     """What this launch passed over before it fell back to the beginning; empty where nothing was kept."""
     fallbacks = attempt.job.events.of(Happened.FELL_BACK).filter(actor="launcher", at__gte=attempt.created_at)
     damages = [

@@ -15,6 +15,7 @@ from orchestrator.exceptions import Conflict
 from orchestrator.facts.record import NOTHING, Fact
 from orchestrator.live import wakeups
 from orchestrator.models import Errand, Job, JobEvent, JobState, Outbox
+from orchestrator.models.jobs import Columns
 from orchestrator.models.transactions import again_when_undone
 
 NEXT_STATES: Mapping[str, frozenset[str]] = {
@@ -125,7 +126,7 @@ def _write_event(
     )
 
 
-def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
+def _times_of(job: Job, to: JobState, now: datetime) -> Columns:
     """The columns that follow from the state alone."""
     if to == JobState.QUEUED:
         return {

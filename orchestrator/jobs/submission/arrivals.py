@@ -18,6 +18,7 @@ from orchestrator.jobs import fetches, lifecycle
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, code, intake, starts
 from orchestrator.models import WAITING_STATES, Checkout, ExitKind, Job
+from orchestrator.models.jobs import Columns
 from orchestrator.people import quotas
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.bundles import bundles
@@ -104,14 +105,18 @@ def _check_budget(job: Job, spec: JobSpec) -> None:
         Impossible: berth.toml asks for others.
     """
     submitted = job.spec
-    if job.agent and (spec.gpus, spec.time_limit_s) != (submitted.gpus, submitted.time_limit_s):
+    if job.agent and _budgeted(spec) != _budgeted(submitted):
         raise Impossible(
             f"{PROJECT_FILE} asks for other devices or another time limit than the submit, against which the budget of "
             "the agent's token was checked; give gpus and time_limit_s with the submit."
         )
 
 
-def _columns(job: Job, spec: JobSpec, bundle: str) -> dict[str, Any]:
+def _budgeted(spec: JobSpec) -> tuple[int, int | None, float | None]:
+    return (spec.gpus, spec.max_gpus, spec.time_limit_s)
+
+
+def _columns(job: Job, spec: JobSpec, bundle: str) -> Columns:
     """The columns of the job's row that its code decides.
 
     Raises:

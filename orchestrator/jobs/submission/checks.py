@@ -1,6 +1,7 @@
 """Checks of a submit: pool, devices, datasets, secrets, code and other jobs that the job refers to."""
 
 import re
+from collections.abc import Container
 from datetime import timedelta
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Pool
 from orchestrator.people import rights, secrets
+from orchestrator.sharing import projects
 from orchestrator.spec.git_source import folder_of, is_below
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
@@ -40,6 +42,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
     _check_pool(user, spec, asked_by or user)
     _check_delay(spec)
     _check_secrets(user, spec)
+    check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
     pinned = _pin_datasets(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
@@ -49,6 +52,28 @@ def check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
     """Refuse a bundle of other people's jobs: knowing its hash gives no right to run, and so read, the code."""
     if not Job.objects.visible_to(user).filter(bundle=sha256).exists():
         raise no_bundle(sha256)
+
+
+def check_shown(owner: AbstractBaseUser, spec: JobSpec, given: Container[str]) -> None:
+    """Check a job's project and who shall see it, as far as these are given.
+
+    Raises:
+        Impossible: its owner is not in the project, or it is to be seen by the members of none.
+    """
+    if spec.project is not None and "project" in given:
+        projects.check_use(owner, spec.project)
+    if spec.project is None and spec.visibility == "project" and "visibility" in given:
+        raise _impossible(
+            "visibility", "The job has no project whose members could see it; name one as project."
+        )
+
+
+def visibility_of(spec: JobSpec) -> str:
+    """Who sees a job: as it says itself, else as its pool says, else as the server's setting says."""
+    if spec.visibility is not None:
+        return spec.visibility
+    of_pool = Pool.objects.filter(pk=spec.pool).values_list("visibility", flat=True).first()
+    return of_pool or settings.ENVIRONMENT.visibility
 
 
 def no_bundle(sha256: str | None) -> Impossible:

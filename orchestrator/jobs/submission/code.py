@@ -19,6 +19,9 @@ from orchestrator.spec.packages import EnvironmentFiles
 from orchestrator.store.bundles import bundles, scripts
 from orchestrator.store.files.untrusted import open_plain
 
+# A session may begin without code; a bundle has at least one file.
+EMPTY_NAME = "README.md"
+EMPTY_TEXT = b"Files in this folder stay while Berth keeps the files of this session.\n"
 COMPILED = frozenset({".pyc", ".pyz"})  # Python runs these too, but they are not text
 
 
@@ -29,6 +32,8 @@ class Upload(Protocol):
     def name(self) -> str | None: ...
 
     def read(self, size: int = -1, /) -> bytes: ...
+
+    def seek(self, offset: int, /) -> int: ...
 
 
 def is_fetched(spec: JobSpec, script: Upload | None, bundle: Upload | None) -> bool:
@@ -92,6 +97,8 @@ def store_code(
         Impossible: a bundle that is not stored here.
     """
     given = [part for part in (script, bundle, spec.source) if part is not None]
+    if not given and spec.is_session:
+        return spec, bundles.store_script(settings.HOME.bundles, EMPTY_NAME, EMPTY_TEXT), []
     if len(given) != 1:
         raise _not_once()
     if bundle is not None:
@@ -115,6 +122,8 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
     starts.check_folder(spec, paths)
     if spec.module is not None:
         return starts.check_module(spec.module, paths, spec.folder)
+    if spec.program is not None:
+        return []
     if spec.entrypoint is None:
         if not requests.declares(spec, stored.sha256):
             starts.check_command(spec, paths)
@@ -153,7 +162,7 @@ def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundle
     if script is None:
         data = (spec.source.text if spec.source and spec.source.text else "").encode(errors="surrogatepass")
     else:
-        if "entrypoint" not in spec.model_fields_set and own_name:
+        if "entrypoint" not in spec.model_fields_set and own_name and not spec.is_session:
             spec = spec.model_copy(update={"entrypoint": own_name})
         limit = bundles.BundleLimits().script_bytes
         data = script.read(limit + 1)

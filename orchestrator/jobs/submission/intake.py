@@ -15,6 +15,7 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from berth import words
+from berth.arguments import values_by_name
 from berth.job_fields import STARTS
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
 from orchestrator.facts.events import Happened
@@ -27,6 +28,7 @@ from orchestrator.jobs.submission import checks, code, repeated_requests
 from orchestrator.jobs.submission.code import Upload
 from orchestrator.live import wakeups
 from orchestrator.models import (
+    SETTINGS_VARIABLE,
     Environment,
     EnvironmentState,
     Errand,
@@ -34,20 +36,27 @@ from orchestrator.models import (
     JobArray,
     JobEvent,
     JobState,
+    SweepTrial,
+    Visibility,
 )
+from orchestrator.models.jobs import Columns
 from orchestrator.models.transactions import again_when_undone
-from orchestrator.people import agents, audit, quotas, rights
+from orchestrator.people import accounts, agents, audit, quotas, rights
 from orchestrator.sentences.events import ended_as
 from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.arrays import ArraySpec
-from orchestrator.spec.job_spec import JobSpec, problem_text
+from orchestrator.spec.job_spec import JobFields, JobSpec, problem_text
 from orchestrator.spec.plain_text import refuse_unwritable
 from orchestrator.store.bundles import bundles
 from orchestrator.store.checkpoints.generations import GenerationStore
 
 LONGEST_TURN_S = 5.0
 _turn = threading.Lock()
-CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s", "checkpoint_glob"})
+CHANGEABLE = frozenset(
+    {"name", "tags", "project", "visibility", "priority", "time_limit_s", "checkpoint_glob"}
+)
+CHANGEABLE_WHEN_ENDED = frozenset({"name", "tags", "project", "visibility"})
+SHOWN = frozenset({"project", "visibility"})  # who sees it
 NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
 NOT_KEPT = frozenset({"source", "array"})
 ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python"})
@@ -205,7 +214,7 @@ def _one_writer() -> Iterator[None]:
 def _create(
     user: AbstractBaseUser,
     spec: JobSpec,
-    columns: dict[str, Any],
+    columns: Columns,
     *,
     parent: Job | None = None,
     resume: bool = False,
@@ -236,14 +245,17 @@ def _create(
     return jobs[0]
 
 
-def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, Any]:
+def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Columns:
     """The columns of a job's row, without its times and files."""
-    columns: dict[str, Any] = {
+    columns: Columns = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
         "name": spec.name or spec.started_as[:200],
         "tags": spec.tags,
+        "project_id": spec.project,
+        "visibility": checks.visibility_of(spec),
         "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
+        "arguments": values_by_name(spec.args),
         "bundle": bundle,
         "priority": spec.priority,
         "gpus": spec.device_count,
@@ -375,7 +387,7 @@ def retry(
         return _create(user, spec, columns, parent=job, resume=resume)
 
 
-def _kept_fields(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _kept_fields(job: Job, changes: Mapping[str, Any]) -> JobFields:
     """The fields of an earlier job that a clone keeps.
 
     Another script, module or command takes the place of what it started; from a CPU slot to GPUs and back, the clone
@@ -384,7 +396,24 @@ def _kept_fields(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
     replaced = set(STARTS) if any(changes.get(name) for name in STARTS) else set()
     if "gpus" in changes and (changes["gpus"] == 0) != (job.spec_fields.get("gpus") == 0):
         replaced.add("pool")
-    return {name: value for name, value in job.spec_fields.items() if name not in replaced}
+    if "gpus" in changes and changes.get("max_gpus") is None:
+        replaced.add("max_gpus")  # a number was asked for, or a range of its own
+    kept = {name: value for name, value in job.spec_fields.items() if name not in replaced}
+    return kept | ({"env": env_to_repeat(job)} if "env" in kept else {})
+
+
+def env_to_repeat(job: Job) -> dict[str, str]:
+    """The variables of a job for a clone of it.
+
+    The JSON of a trial's settings repeats what its arguments or variables say, and would contradict a changed one.
+    It stays where the script has its settings from nowhere else.
+    """
+    env: dict[str, str] = dict(job.spec_fields.get("env") or {})
+    if SETTINGS_VARIABLE in env:
+        trial = SweepTrial.objects.filter(job=job).select_related("sweep").first()
+        if trial is not None and trial.sweep.hand_over != "json":
+            del env[SETTINGS_VARIABLE]
+    return env
 
 
 @again_when_undone
@@ -393,7 +422,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
 
     Raises:
         Malformed: another field, or a wrong value.
-        Conflict: the job has ended, and only name and tags can change.
+        Conflict: the job has ended, and only its name, tags and who sees it can change.
     """
     if refused := sorted(set(changes) - CHANGEABLE):
         raise Malformed(
@@ -405,13 +434,20 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
     with transaction.atomic():
         # The row as it is now, locked: two changes at once must not undo each other.
         job = Job.objects.select_for_update().get(pk=job.pk)
-        if job.is_final and set(changes) - {"name", "tags"}:
-            raise Conflict(f"The job has {ended_as(job.state)}; only its name and tags can still change.")
+        if job.is_final and set(changes) - CHANGEABLE_WHEN_ENDED:
+            raise Conflict(
+                f"The job has {ended_as(job.state)}; only its name, tags, project and visibility can still change."
+            )
+        if changes.get("project", "") is None and job.spec_fields.get("visibility") == Visibility.PROJECT:
+            changes = {"visibility": None, **changes}  # no project is left whose members could see it
         spec = parse_spec({**job.spec_fields, **changes})
         if "priority" in changes:
             rights.check_priority(user, job.pool_id, spec.priority)
         values: Mapping[str, Any] = {name: getattr(spec, name) for name in changes}
         columns = {name: values[name] for name in values.keys() - NO_COLUMNS}
+        if SHOWN & changes.keys():
+            checks.check_shown(job.owner, spec, changes)
+            columns["visibility"] = checks.visibility_of(spec)
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
@@ -420,5 +456,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=agents.name_of(user))
         if not job.is_final:
             lifecycle.queue_errand(job, Errand.SCHEDULE)
+    if SHOWN & changes.keys():
+        wakeups.publish(accounts.TOPIC)  # who watches it may no longer see it
     job.refresh_from_db()
     return job

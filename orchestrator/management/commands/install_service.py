@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from berth.words import server_command
 from orchestrator.server.operation import service_units
 
 
@@ -57,7 +58,7 @@ class Command(BaseCommand):
 
     def _start(self, user: str | None) -> None:
         if shutil.which("systemctl") is None:
-            self.stdout.write("systemd is not installed. Start Berth with `make up` instead.")
+            self.stdout.write(f"systemd is not installed. Start Berth with `{server_command('up')}` instead.")
             return
         words = ["systemctl"] if user is not None else ["systemctl", "--user"]
         steps = [[*words, "daemon-reload"], [*words, "enable", "--now", service_units.TARGET]]

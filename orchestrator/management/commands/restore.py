@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.server import backup
+from orchestrator.server.operation import first_start
 
 
 class Command(BaseCommand):
@@ -19,8 +20,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             backup.restore(options["file"], self.stdout.write)
+            first_start.migrate()
         except OrchestratorError as error:
             raise CommandError(str(error)) from None
-        call_command("migrate", verbosity=0, interactive=False)
         self.stdout.write("Restored. Checking with doctor --repair:")
         call_command("doctor", "--repair", stdout=self.stdout)

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
+from berth.words import server_command
 from orchestrator.jobs import example
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.models import Attempt
@@ -41,7 +42,7 @@ class Command(BaseCommand):
         except BlockingIOError:
             lock.close()
             raise CommandError(
-                f"Berth is already running for {settings.HOME.root}. Stop it with `make down`, "
+                f"Berth is already running for {settings.HOME.root}. Stop it with `{server_command('down')}`, "
                 "or set BERTH_HOME and BERTH_PORT for a second instance."
             ) from None
         lock.truncate(0)
@@ -104,5 +105,6 @@ class Command(BaseCommand):
         count = Attempt.objects.live().exclude(launched_at=None).count()
         if count:
             running = "1 training keeps" if count == 1 else f"{count} trainings keep"
-            self._tell(f"{running} running; the next `make up` finds them, `make down` stops them.")
+            up, down = server_command("up"), server_command("down")
+            self._tell(f"{running} running; the next `{up}` finds them, `{down}` stops them.")
         self._tell("Berth has stopped.")

@@ -64,7 +64,7 @@ class Command(BaseCommand):
         self.stdout.write("\n".join(_lines(replay["rows"])))
 
 
-def _variants(options: dict[str, Any]) -> list[Variant]:
+def _variants(options: Mapping[str, Any]) -> list[Variant]:
     """One variant with all given options; none without options."""
     parts = [
         f"{options['more']:+d} devices" if options["more"] else "",

@@ -36,7 +36,11 @@ def deliver(notice: Notice) -> bool:
         Notice.objects.filter(pk=notice.pk).update(sent_at=now, next_try_at=None, tries=notice.tries + 1)
         NoticeTarget.objects.filter(pk=target.pk).update(last_sent_at=now, last_error="")
         return True
-    more = AGAIN_AFTER_S[notice.tries] if notice.tries < len(AGAIN_AFTER_S) and notice.job_id else None
+    more = (
+        AGAIN_AFTER_S[notice.tries]
+        if notice.tries < len(AGAIN_AFTER_S) and (notice.job_id or notice.sweep_id)
+        else None
+    )
     Notice.objects.filter(pk=notice.pk).update(
         tries=notice.tries + 1, next_try_at=None if more is None else now + timedelta(seconds=more)
     )

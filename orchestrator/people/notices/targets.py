@@ -1,5 +1,6 @@
 """Addresses for a person's notifications: add, test, remove."""
 
+import re
 from collections.abc import Sequence
 
 from django.conf import settings
@@ -12,6 +13,15 @@ from orchestrator.people import secrets
 from orchestrator.people.notices import delivery
 
 LONGEST_ADDRESS = 1000
+# Ways to notify people, in the order of the form, which has the words.
+KINDS = {
+    "email": "E-mail",
+    "slack": "Slack, by a webhook",
+    "ntfy": "Phone, by ntfy",
+    "other": "Other, by an Apprise address",
+}
+_SLACK = "https://hooks.slack.com/services/"
+_TOPIC = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 MOST_TARGETS = 10
 
 
@@ -32,6 +42,39 @@ def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTar
         shown=shown[:200],
         occasions=sorted(set(occasions)),
     )
+
+
+def kinds() -> dict[str, str]:
+    """The kinds that this server can send; mail of its own needs an account."""
+    return {name: words for name, words in KINDS.items() if name != "email" or settings.ENVIRONMENT.mail_url}
+
+
+def address_of(kind: str, text: str) -> str:
+    """The address that a form means by a kind and a text.
+
+    Raises:
+        Malformed: the text is no address of this kind.
+    """
+    address = text.strip()
+    match kind:
+        case "email":
+            return f"email:{address.removeprefix('email:')}"
+        case "slack":
+            if not address.startswith(_SLACK):
+                raise _wrong("url", f"give the address of an incoming webhook, which begins with {_SLACK}")
+            return address
+        case "ntfy":
+            topic = address.removeprefix("https://ntfy.sh/")
+            if _TOPIC.fullmatch(topic):
+                return f"ntfys://{topic}"
+            if address.startswith("https://"):
+                return f"ntfys://{address.removeprefix('https://')}"
+            raise _wrong(
+                "url", "give a topic of letters, digits, - and _, or https:// with your server and topic"
+            )
+        case "other":
+            return address
+    raise _wrong("kind", f"choose from {', '.join(KINDS)}")
 
 
 def try_out(target: NoticeTarget) -> str | None:

@@ -2,6 +2,15 @@
 
 from orchestrator.scheduler.core.decide import decide
 from orchestrator.scheduler.core.learning import learn_lengths, learn_start_errors
+from orchestrator.scheduler.core.neighbours import (
+    FAIR_SHARE,
+    Neighbours,
+    PairSample,
+    PairSeen,
+    Weights,
+    learn_weights,
+)
+from orchestrator.scheduler.core.scaling import learn_serial
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
     WHOLE_GPUS,
@@ -13,6 +22,7 @@ from orchestrator.scheduler.core.types import (
     Facts,
     Job,
     Lengths,
+    MoveApart,
     OwnerUsage,
     Policy,
     PoolLimit,
@@ -20,8 +30,10 @@ from orchestrator.scheduler.core.types import (
     Preempt,
     QueuedJob,
     Reserve,
+    Resize,
     RetryHold,
     RunningJob,
+    Scaling,
     ShapeCount,
     Share,
     Start,
@@ -34,6 +46,7 @@ from orchestrator.scheduler.core.types import (
 
 __all__ = [
     "ANYWHERE",
+    "FAIR_SHARE",
     "WHOLE_GPUS",
     "BackfillReservation",
     "Booking",
@@ -43,15 +56,21 @@ __all__ = [
     "Facts",
     "Job",
     "Lengths",
+    "MoveApart",
+    "Neighbours",
     "OwnerUsage",
+    "PairSample",
+    "PairSeen",
     "Policy",
     "PoolLimit",
     "PoolProblem",
     "Preempt",
     "QueuedJob",
     "Reserve",
+    "Resize",
     "RetryHold",
     "RunningJob",
+    "Scaling",
     "ShapeCount",
     "Share",
     "Start",
@@ -60,7 +79,10 @@ __all__ = [
     "Wait",
     "WaitCode",
     "WaitReason",
+    "Weights",
     "decide",
     "learn_lengths",
+    "learn_serial",
     "learn_start_errors",
+    "learn_weights",
 ]

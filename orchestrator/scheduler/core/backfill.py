@@ -98,7 +98,7 @@ def _vacancy(room: Room, device: Device, job: Job, ends: Mapping[str, End], now:
     capacity = room.capacity_bytes(device, whole=whole)
     if capacity == NOWHERE or capacity < need:
         return None
-    if room.free_bytes(device, whole=whole) >= need:
+    if room.free_bytes(device, whole=whole) >= need and not room.crowded(device, job):
         return _Vacancy(device, now, now, now, ())
     tenants = [(ends[tenant.job.id], tenant) for tenant in room.tenants.get(device.id, ())]
     if not tenants:  # memory of unknown origin: it may never become free
@@ -109,7 +109,8 @@ def _vacancy(room: Room, device: Device, job: Job, ends: Mapping[str, End], now:
     for end, tenant in tenants:
         leaving.append((end, tenant.job))
         free += tenant.memory_bytes or capacity
-        if not whole and free >= need:
+        staying = [one.job for _, one in tenants[len(leaving) :]]
+        if not whole and free >= need and not room.crowds(device, job, staying):
             break
     last = [end.latest for end, _ in leaving]
     return _Vacancy(

@@ -60,6 +60,8 @@ class Board:
     def __init__(self, room: Room, running: Iterable[RunningJob], mix: Sequence[Ask] = ()) -> None:
         """``mix``: recent request shapes; if given, shares go where they cost later requests least."""
         self._mix = mix
+        self._room = room
+        self._jobs: dict[str, Job] = {}  # whose work counts for their neighbours
         self.sites: dict[str, Site] = {}
         self.nodes: dict[str, list[Site]] = defaultdict(list)
         self._spots: dict[str, list[str]] = {}
@@ -77,15 +79,20 @@ class Board:
 
     def _occupy(self, job: RunningJob) -> None:
         spots = [share for share in job.shares if share.device_id in self.sites]
+        if job.work:
+            self._jobs[job.id] = job
         for share in spots:
             site = self.sites[share.device_id]
             site.tenants[job.id] = share.memory_bytes
             site.count()
         self._spots[job.id] = [share.device_id for share in spots]
 
-    def take(self, job_id: str, claims: Sequence[tuple[str, int | None]]) -> None:
+    def take(self, job: Job, device_ids: Sequence[str]) -> None:
         held = []
-        for id_, memory_bytes in claims:
+        job_id, memory_bytes = job.id, job.memory_bytes
+        if job.work:
+            self._jobs[job_id] = job
+        for id_ in device_ids:
             site = self.sites.get(id_)
             if site is None:
                 continue
@@ -110,6 +117,22 @@ class Board:
     def _forget(self, site: Site) -> None:
         for key in [key for key in self._choices if key[0] == site.device.node]:
             del self._choices[key]
+
+    def crowds(self, site: Site, job: Job, tenants: Iterable[str]) -> bool:
+        """Whether a job and these tenants would slow each other on a device beyond the pool's limit."""
+        if not job.work:
+            return False
+        beside = [self._jobs[id_] for id_ in tenants if id_ in self._jobs]
+        return self._room.crowds(site.device, job, beside) is not None
+
+    def _takes(self, site: Site, job: Job, closed: frozenset[str]) -> bool:
+        """Whether one rank of a job can go to a device as it is in the plan."""
+        return (
+            site.fits(job.memory_bytes)
+            and site.device.id not in closed
+            and allows(job.constraints, site.device)
+            and not self.crowds(site, job, site.tenants)
+        )
 
     def units(self) -> float:
         """How many devices the pool can offer."""
@@ -167,9 +190,7 @@ class Board:
             free = [site.free_milli() for site in sites]
             lost = lost_milli(free, self._mix)
             for place, site in enumerate(sites):
-                if not (
-                    site.fits(need) and site.device.id not in closed and allows(job.constraints, site.device)
-                ):
+                if not self._takes(site, job, closed):
                     continue
                 after = list(free)
                 after[place] = max(0, after[place] - need * 1000 // max(1, site.device.total_bytes))
@@ -183,11 +204,7 @@ class Board:
         self, job: Job, count: int, sites: Sequence[Site], closed: frozenset[str]
     ) -> ScoredChoice | None:
         need = job.memory_bytes
-        fitting = [
-            site
-            for site in sites
-            if site.fits(need) and site.device.id not in closed and allows(job.constraints, site.device)
-        ]
+        fitting = [site for site in sites if self._takes(site, job, closed)]
         if len(fitting) < count:
             return None
         if need is None:
@@ -229,7 +246,7 @@ class Board:
             return None
         options = []
         for site in able:
-            cleared = self._clear_site(site, job.memory_bytes, costs)
+            cleared = self._clear_site(site, job, costs)
             if cleared is not None:
                 options.append((cleared[0], site.device.index, site.device.id, cleared[1]))
         if len(options) < count:
@@ -239,9 +256,10 @@ class Board:
         total = sum(costs(victim) or 0.0 for victim in leaving)
         return total, [option[2] for option in options[:count]], leaving
 
-    def _clear_site(self, site: Site, need: int | None, costs: Costs) -> tuple[float, list[str]] | None:
+    def _clear_site(self, site: Site, job: Job, costs: Costs) -> tuple[float, list[str]] | None:
         """The cheapest tenants to stop so that one rank fits; a tenant's cost is spread over its devices."""
-        if site.fits(need):
+        need = job.memory_bytes
+        if site.fits(need) and not self.crowds(site, job, site.tenants):
             return 0.0, []
         priced = [
             (cost / len(self._spots[id_]), id_) for id_ in site.tenants if (cost := costs(id_)) is not None
@@ -249,12 +267,16 @@ class Board:
         if need is None or site.free_bytes == NOWHERE:  # all of them have to go
             stay = len(priced) < len(site.tenants)
             return None if stay else (sum(cost for cost, _ in priced), [id_ for _, id_ in priced])
+        for cost, id_ in sorted(priced) if site.fits(need) else ():  # there is memory: one has to go
+            if not self.crowds(site, job, [tenant for tenant in site.tenants if tenant != id_]):
+                return cost, [id_]
         leaving: list[str] = []
         total, free = 0.0, site.free_bytes
         for cost, id_ in sorted(priced):
             leaving.append(id_)
             total += cost
             free += site.tenants[id_] or 0
-            if free >= need:
+            staying = [tenant for tenant in site.tenants if tenant not in leaving]
+            if free >= need and not self.crowds(site, job, staying):
                 return total, leaving
         return None

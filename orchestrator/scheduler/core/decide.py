@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from orchestrator.scheduler.core.apart import move_apart
 from orchestrator.scheduler.core.bookings import booked_devices, changes, keep_booked, vacated
 from orchestrator.scheduler.core.fifo import serve_in_turn
 from orchestrator.scheduler.core.ranked import serve_ranked
 from orchestrator.scheduler.core.retry_holds import apply_holds, told, valid_holds
+from orchestrator.scheduler.core.scaling import serve_sized
 from orchestrator.scheduler.core.speed import without_garbage_collection
 from orchestrator.scheduler.core.types import Decisions, Policy, State
 
@@ -21,8 +23,9 @@ def decide(state: State, policy: Policy | None = None, *, tell: bool = True) -> 
     Args:
         tell: explain why each waiting job waits and until when; otherwise ``wait`` is empty and the rest equal.
     """
+    policy = policy or Policy()
     with without_garbage_collection():
-        return _decide(state, policy or Policy(), tell=tell)
+        return move_apart(state, policy, _decide(state, policy, tell=tell))
 
 
 def _decide(state: State, policy: Policy, *, tell: bool) -> Decisions:
@@ -36,10 +39,10 @@ def _decide(state: State, policy: Policy, *, tell: bool) -> Decisions:
 def _decide_by_calendar(state: State, policy: Policy, *, tell: bool) -> Decisions:
     serve = serve_ranked if policy.by_remaining else serve_in_turn
     if not state.bookings:
-        return serve(state, policy, tell=tell)
+        return serve_sized(serve, state, policy, tell=tell)
     booked = booked_devices(state, policy)
-    decisions = serve(keep_booked(state, booked, policy), policy, tell=tell)
-    stopped = {preemption.job_id for preemption in decisions.preempt}
+    decisions = serve_sized(serve, keep_booked(state, booked, policy), policy, tell=tell, booked=booked)
+    stopped = {one.job_id for one in decisions.preempt} | {one.job_id for one in decisions.resize}
     return replace(
         decisions,
         vacate=tuple(leaving for leaving in vacated(state, booked) if leaving.job_id not in stopped),

@@ -88,6 +88,20 @@ def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) 
     return facts
 
 
+def kept_apart(room: Room, job: Job, device: Device, slowed: Job, slowdown: float) -> Facts:
+    """Where memory is free for a job, and who would be slowed too much if it started there."""
+    beside = max(room.tenants[device.id], key=lambda tenant: (tenant.job.id != slowed.id, tenant.job.id)).job
+    return {
+        **_wanted(room, job),
+        "device_kind": device.kind,
+        "number": device.index,
+        "itself": slowed.id == job.id,
+        "slowed": called(slowed),
+        "beside": called(beside) if slowed.id == job.id else called(job),
+        "percent": round(100 * (slowdown - 1)),
+    }
+
+
 def booked_for(bookings: Sequence[Booking]) -> Facts:
     """For whom the calendar keeps devices from a job: the names of the bookings, in their order."""
     order = sorted(bookings, key=lambda one: (one.start, one.id))

@@ -49,7 +49,7 @@ def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, Poo
     troubled = {problem.pool for problem in state.problems}
     return {
         pool: PoolPass(
-            Room(devices.get(pool, ()), state.running, policy),
+            Room(devices.get(pool, ()), state.running, policy, state.neighbours),
             reserved,
             ends,
             quotas,

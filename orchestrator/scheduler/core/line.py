@@ -11,7 +11,7 @@ from orchestrator.scheduler.core.prospects import Prospect, after_bookings, fore
 from orchestrator.scheduler.core.types import Facts, Job, Policy, QueuedJob, State, Wait, WaitCode
 
 # Jobs with other codes are ahead of none.
-IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD})
+IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.NEIGHBOURS, WaitCode.HELD})
 _SHOWN_AHEAD = 3
 _UNKNOWN = Prospect(None, None, ())
 
@@ -171,6 +171,8 @@ class Line:
         part = self._part
         if job.id in self._stopping:
             return explain.makes_room(self._stopping[job.id])
+        if code is WaitCode.NEIGHBOURS and (apart := part.room.kept_apart(job)):
+            return explain.kept_apart(part.room, job, *apart)
         if job is part.head:  # nothing is held from it
             return explain.too_few(part.room, job, frozenset(), None)
         key = (part.shapes[job.id], code)

@@ -21,9 +21,11 @@ def place(room: Room, job: Job, held: frozenset[str] = frozenset()) -> tuple[Sha
     for id_, device in room.usable.items():
         if id_ in held or not allows(job.constraints, device):
             continue
-        if room.free_bytes(device, whole=whole) >= need:
+        if room.free_bytes(device, whole=whole) >= need and not room.crowded(device, job):
             by_node[device.node].append(device)
     nodes = [devices for devices in by_node.values() if len(devices) >= job.gpus]
+    if not nodes:
+        return None
     if whole:
         chosen = min((tightest(free, job.gpus) for free in nodes), key=lambda choice: choice[0])[1]
     else:

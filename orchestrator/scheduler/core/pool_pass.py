@@ -18,11 +18,13 @@ from orchestrator.scheduler.core.types import (
     WaitCode,
 )
 
-Shape = tuple[int, int | None, Constraints | int]
+Shape = tuple[int, int | None, Constraints | int | tuple[Constraints, str]]
 
 
 def shape_of(job: Job) -> Shape:
     """The properties that decide which devices a job fits."""
+    if job.work:  # its neighbours decide as well
+        return (job.gpus, job.memory_bytes, (job.constraints, job.work))
     return (job.gpus, job.memory_bytes, USUAL_CONSTRAINTS.get(id(job.constraints), job.constraints))
 
 
@@ -128,6 +130,8 @@ class PoolPass:
             self._full[shape] = code
             return code
         short = WaitCode.DEVICES if whole else WaitCode.MEMORY
+        if self.room.kept_apart(job):
+            short = WaitCode.NEIGHBOURS
         if self.head is None:
             reserved = self._reserved.get(job.id, frozenset())
             self.slot = soonest(self.room, job, self.ends, self.now, reserved)
@@ -135,5 +139,5 @@ class PoolPass:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
             return short
         free = self.room.most_free_bytes(job.gpus, job.constraints, whole=whole)
-        self._full[shape] = short if free < need else WaitCode.HELD
+        self._full[shape] = short if free < need or short is WaitCode.NEIGHBOURS else WaitCode.HELD
         return self._full[shape]

@@ -77,7 +77,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Poo
     troubled = {problem.pool for problem in state.problems}
     plans = {}
     for pool in sorted(queued):
-        room = Room(devices[pool], running[pool], policy)
+        room = Room(devices[pool], running[pool], policy, state.neighbours)
         mine = sorted(running[pool], key=lambda job: job.id)
         part = RankedPass(
             room,

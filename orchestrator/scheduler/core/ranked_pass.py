@@ -102,7 +102,7 @@ class RankedPass(PoolPass):
         if not reserved or len(reserved) != job.gpus or not self._cleared_for(job, reserved):
             return False
         spot = Spot(tuple(sorted(reserved)))
-        self._board.take(job.id, [(id_, job.memory_bytes) for id_ in spot.device_ids])
+        self._board.take(job, spot.device_ids)
         if self._all_free(job, spot):
             self._begin(job, spot)
         else:
@@ -114,11 +114,13 @@ class RankedPass(PoolPass):
             site = self._board.sites.get(id_)
             if site is None or id_ in job.constraints.booked_devices or not site.could_fit(job.memory_bytes):
                 return False
-            staying = [claim for tenant, claim in site.tenants.items() if not self._stops(tenant)]
-            if job.memory_bytes is None or None in staying:
+            staying = {tenant: claim for tenant, claim in site.tenants.items() if not self._stops(tenant)}
+            if job.memory_bytes is None or None in staying.values():
                 if staying:
                     return False
-            elif sum(claim or 0 for claim in staying) + job.memory_bytes > site.share_bytes:
+            elif sum(claim or 0 for claim in staying.values()) + job.memory_bytes > site.share_bytes:
+                return False
+            if self._board.crowds(site, job, staying):
                 return False
         return self.quotas.barrier(job) is None
 
@@ -130,8 +132,8 @@ class RankedPass(PoolPass):
         """Whether the devices are free in the real room, not only in the plan."""
         need, whole = job.memory_bytes or 0, job.memory_bytes is None
         return all(
-            self.room.free_bytes(self._board.sites[id_].device, whole=whole) >= need
-            for id_ in spot.device_ids
+            self.room.free_bytes(device, whole=whole) >= need and not self.room.crowded(device, job)
+            for device in (self._board.sites[id_].device for id_ in spot.device_ids)
         )
 
     def _choose(self, able: Sequence[QueuedJob], units: float) -> None:
@@ -227,7 +229,7 @@ class RankedPass(PoolPass):
             self._displaced = self._displaced or victim in self._chosen
             self._leaving.update(share.device_id for share in self.running[victim].shares)
             self._board.give(victim)
-        self._board.take(job.id, [(id_, job.memory_bytes) for id_ in spot.device_ids])
+        self._board.take(job, spot.device_ids)
         if self._all_free(job, spot):
             self._begin(job, spot)
         else:
@@ -301,6 +303,8 @@ class RankedPass(PoolPass):
             return WaitCode.DEVICES
         if (code := self._out_of_reach(job)) is not None:
             return code
+        if self.room.kept_apart(job):
+            return WaitCode.NEIGHBOURS
         if (
             self.room.most_free_bytes(job.gpus, job.constraints, whole=whole) >= need
             and self.head is not None

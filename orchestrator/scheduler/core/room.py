@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.scheduler.core.neighbours import UNKNOWN, Neighbours
 from orchestrator.scheduler.core.types import Constraints, Device, Job, Policy, RunningJob, Share
 
 NOWHERE = -1  # no node has enough devices
@@ -37,9 +38,16 @@ def at_another_time(where: Constraints) -> Constraints:
 class Room:
     """The devices of a pool and their tenants; only ``take`` changes it, and free memory only shrinks."""
 
-    def __init__(self, devices: Iterable[Device], running: Iterable[RunningJob], policy: Policy) -> None:
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        running: Iterable[RunningJob],
+        policy: Policy,
+        neighbours: Neighbours = UNKNOWN,
+    ) -> None:
         self.devices = sorted(devices, key=lambda device: (device.node, device.index, device.id))
         self._policy = policy
+        self._neighbours = neighbours
         # A GPU that is cut into slices is used through its slices only.
         self._parents = {device.mig_parent for device in self.devices if device.mig_parent}
         self.kinds = frozenset(device.kind for device in self.devices)
@@ -89,6 +97,29 @@ class Room:
         if not tenants:  # no job of Berth: all used memory belongs to external processes, listed or not
             return max(0, min(capacity, device.total_bytes - device.used_bytes))
         return max(0, capacity - self._claimed[device.id])
+
+    def crowds(self, device: Device, job: Job, tenants: Iterable[Job]) -> tuple[Job, float] | None:
+        """Whom a job would slow beyond the pool's limit on a device, itself included, and how much."""
+        if not job.work or job.memory_bytes is None:
+            return None
+        there = [job, *(tenant for tenant in tenants if tenant.work)]
+        worst = self._neighbours.worst(device.pool, device.model, [one.work for one in there])
+        return None if worst is None else (there[worst[0]], worst[1])
+
+    def crowded(self, device: Device, job: Job) -> tuple[Job, float] | None:
+        """As ``crowds``, beside the present tenants of the device."""
+        return self.crowds(device, job, [tenant.job for tenant in self.tenants.get(device.id, ())])
+
+    def kept_apart(self, job: Job) -> tuple[Device, Job, float] | None:
+        """The first device that has memory for a job which its neighbours there keep from it."""
+        if not job.work or job.memory_bytes is None:
+            return None
+        for device in self.usable.values():
+            if allows(job.constraints, device) and self.free_bytes(device, whole=False) >= job.memory_bytes:
+                slowed = self.crowded(device, job)
+                if slowed is not None:
+                    return device, *slowed
+        return None
 
     def most_possible_bytes(self, gpus: int, where: Constraints) -> int:
         """The memory that each of ``gpus`` devices of one node has, used or broken ones included."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from orchestrator.scheduler.core.neighbours import UNKNOWN, Neighbours
+
 Facts = Mapping[str, Any]  # what a sentence is made of, by name; JSON can keep it
 
 
@@ -24,6 +26,7 @@ class Device:
     pool: str
     total_bytes: int
     kind: str = "gpu"  # gpu, cpu or sim
+    model: str = ""  # what ``Neighbours`` calls devices of this kind
     index: int = 0  # the number that people see: "GPU 3"
     used_bytes: int = 0  # measured, all processes
     foreign_bytes: int = 0  # measured, held by external processes
@@ -69,6 +72,30 @@ ANYWHERE = Constraints()
 WHOLE_GPUS = Constraints(slices=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The numbers of devices that a job may have, and how its speed follows them (Amdahl's law)."""
+
+    least: int
+    most: int
+    serial: float = 0.1  # the share of a step that more devices do not shorten
+    measured: bool = False  # ``serial`` was measured by runs of the same code
+    elastic: bool = True  # may change the number while it runs
+    batch: int | None = None  # samples of a step, which the number must divide; None: unknown
+
+    def speed(self, count: int) -> float:
+        """How much faster than one device ``count`` devices are."""
+        return count / (1 + self.serial * (count - 1))
+
+    def efficiency(self, count: int) -> float:
+        return self.speed(count) / count
+
+    def fitting(self, count: int) -> int:
+        """The largest number up to ``count`` that divides the batch; the least if none does."""
+        numbers = range(min(count, self.most), self.least, -1)
+        return next((one for one in numbers if not self.batch or self.batch % one == 0), self.least)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A queued or running job as the scheduler sees it."""
@@ -98,6 +125,8 @@ class Job:
     array_at_most: int | None = None  # members of the array that hold devices at once; None: no limit
     agent: str | None = None  # the program that submitted it for its owner
     agent_width: int | None = None  # devices that the agent's jobs hold at once
+    scaling: Scaling | None = None  # None: it runs on ``gpus`` devices and no other number
+    work: str = ""  # equal for jobs that ``Neighbours`` knows as one; empty: it knows nothing of this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +263,7 @@ class State:
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
     lengths: Lengths = NOTHING_LEARNED
+    neighbours: Neighbours = UNKNOWN
     start_errors: tuple[float, float] | None = None  # actual wait / expected wait: low and high quantile
 
     def openings(self) -> list[float]:
@@ -266,6 +296,9 @@ class Policy:
     fair_share_ratio: float | None = None  # owners who used more than this multiple of the mean start later
     late_factor: float = 2.0  # their jobs that never ran rank as if this many times the work remained
     late_trial_s: float = 600.0  # their trials rank as if submitted this much later
+    least_efficiency: float = 0.5  # of the devices of a job whose number is chosen
+    resize_gain: float = 3.0  # a resize must save this many times what the restart costs
+    resize_pause_s: float = 600.0  # a job keeps its number at least this long
 
     @classmethod
     def progress_aware(cls) -> "Policy":
@@ -278,6 +311,7 @@ class WaitCode(StrEnum):
 
     DEVICES = "devices"  # too few devices are free
     MEMORY = "memory"  # no device has enough free memory
+    NEIGHBOURS = "neighbours"  # where memory is free, it and the jobs there would slow each other too much
     HELD = "held"  # enough devices are free, but held for a job ahead
     RESERVED = "reserved"  # the devices it could use are booked for others
     UNAVAILABLE = "unavailable"  # too few devices are enabled, healthy and free of external processes
@@ -315,6 +349,28 @@ class Vacate:
 
     job_id: str
     booking: str  # its name
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Stop a running job with a checkpoint, because it should continue on another number of devices."""
+
+    job_id: str
+    before: int
+    after: int
+    saves_s: float  # how much sooner the job ends; below 0: later
+    left_s: float | None = None  # on the devices that it has; None: unknown
+    for_job_id: str | None = None  # the job that gets the devices it gives up
+
+
+@dataclass(frozen=True, slots=True)
+class MoveApart:
+    """Stop a running job with a checkpoint, because on another device it and its neighbours are faster."""
+
+    job_id: str
+    slowed_id: str  # the job that suffers most; it may be ``job_id`` itself
+    slowdown: float
+    beside_id: str  # the neighbour of the job that suffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,5 +415,7 @@ class Decisions:
     preempt: tuple[Preempt, ...] = ()
     vacate: tuple[Vacate, ...] = ()
     reserve: tuple[Reserve, ...] = ()
+    resize: tuple[Resize, ...] = ()
+    apart: tuple[MoveApart, ...] = ()
     wait: tuple[Wait, ...] = ()  # in the order of serving
     next_wake: float | None = None  # call again then even if nothing changed

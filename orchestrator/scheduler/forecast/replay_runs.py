@@ -52,7 +52,7 @@ def ask(question: Question) -> str:
     with (folder() / "whatif.log").open("ab") as log:
         _children.append(
             subprocess.Popen(  # noqa: S603  # our own command; the key is a digest of ours
-                [sys.executable, "manage.py", "whatif", "--question", key],
+                [sys.executable, "-m", "orchestrator.management", "whatif", "--question", key],
                 cwd=settings.BASE_DIR,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator.jobs import datasets
+from orchestrator.jobs import datasets, plan_accuracy
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates
 from orchestrator.models import Device, Job, Network
@@ -71,7 +71,8 @@ def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] |
         if "tables" in answer:
             write_record(cached, dict(answer))
             _forget_old(folder)
-    return _show(answer, counts)
+    names = Device.objects.filter(pool=job.pool_id).order_by("index").values_list("name", flat=True)
+    return _show(answer, counts, plan_accuracy.correction_for(names[0]) if names else None)
 
 
 def _counts(gpus: int) -> list[int]:
@@ -203,20 +204,26 @@ def _end(folder: AttemptFolder) -> None:
     shutil.rmtree(folder.root, ignore_errors=True)
 
 
-def _show(answer: Mapping[str, Any], counts: list[int]) -> dict[str, Any]:
+def _show(
+    answer: Mapping[str, Any], counts: list[int], correction: plan_accuracy.Correction | None
+) -> dict[str, Any]:
     """The chosen and considered plans by number of devices; user code wrote them, so every value is checked."""
     tables = answer.get("tables")
     if not isinstance(tables, dict):
         return {"error": str(answer.get("error", ""))[:1000], "devices": []}
     return {
         "error": "",
-        "devices": [_show_table(count, table) for count in counts if (table := tables.get(str(count)))],
+        "devices": [
+            _show_table(count, table, correction) for count in counts if (table := tables.get(str(count)))
+        ],
     }
 
 
-def _show_table(count: int, table: object) -> DeviceCountPreview:
+def _show_table(count: int, table: object, correction: plan_accuracy.Correction | None) -> DeviceCountPreview:
     table = table if isinstance(table, dict) else {}
     candidates = read_candidates(table.get("candidates"))
+    if correction is not None:
+        candidates = plan_accuracy.corrected_candidates(candidates, correction)
     chosen = candidates[0] if candidates and isinstance(table.get("chosen"), dict) else None
     usable = table.get("usable_bytes")
     return {

@@ -24,6 +24,7 @@ def device_facts(
         pool=row.pool_id,
         total_bytes=row.memory_bytes,
         kind=row.kind,
+        model=row.name,
         index=row.index,
         used_bytes=reading["used_bytes"] if reading else 0,
         foreign_bytes=reading["foreign_bytes"] if reading else 0,
@@ -76,9 +77,10 @@ class JobFacts(TypedDict):
     array_at_most: int | None
     agent: str | None
     agent_width: int | None
+    work: str
 
 
-def job_facts(job: Job) -> JobFacts:
+def job_facts(job: Job, work: str = "") -> JobFacts:
     spec = job.spec_fields
     return {
         "id": str(job.pk),
@@ -105,14 +107,20 @@ def job_facts(job: Job) -> JobFacts:
         "array_at_most": None if job.array is None else job.array.at_most,
         "agent": f"{job.agent['name']} {job.agent['token']}" if job.agent else None,
         "agent_width": job.agent["width"] if job.agent else None,
+        "work": work,
     }
 
 
 def running_facts(
-    job: Job, leases: Sequence[Lease], checkpoint_at: datetime | None, now: datetime
+    job: Job,
+    leases: Sequence[Lease],
+    checkpoint_at: datetime | None,
+    now: datetime,
+    scaling: core.Scaling | None = None,
+    work: str = "",
 ) -> core.RunningJob:
     """The scheduler's view of a job that holds devices; ``leases`` come with their attempt and devices."""
-    facts = job_facts(job)
+    facts = job_facts(job, work)
     started = leases[0].started_at
     ran_s = _ran_s(leases[0], now)
     facts["ran_s"] += ran_s
@@ -127,6 +135,7 @@ def running_facts(
         shares=tuple(core.Share(lease.device_id, lease.memory_bytes) for lease in leases),
         started=started.timestamp(),
         stopping=job.state == JobState.STOPPING,
+        scaling=scaling if job.state == JobState.RUNNING else None,
     )
 
 

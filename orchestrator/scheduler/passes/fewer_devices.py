@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -17,7 +18,7 @@ def fit_to_pools(jobs: Iterable[Job]) -> None:
 
     Devices held by other jobs count, because the job can wait for them.  Each change is recorded in the job's history.
     """
-    flexible = [job for job in jobs if job.state == JobState.QUEUED and job.spec_fields.get("min_gpus")]
+    flexible = [job for job in jobs if job.state == JobState.QUEUED and _names_fewest(job.spec_fields)]
     if not flexible:
         return
     pools = _working_devices({job.pool_id for job in flexible})
@@ -26,6 +27,11 @@ def fit_to_pools(jobs: Iterable[Job]) -> None:
         count = max(job.spec_fields["min_gpus"], min(job.spec_fields["gpus"], there))
         if count != job.gpus:
             _ask_for(job, count)
+
+
+def _names_fewest(spec: Mapping[str, Any]) -> bool:
+    """Whether the job takes fewer devices if some fail; one with a range takes what the scheduler chooses of it."""
+    return bool(spec.get("min_gpus")) and not spec.get("max_gpus")
 
 
 def _ask_for(job: Job, count: int) -> None:

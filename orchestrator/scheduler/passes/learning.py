@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from orchestrator.models import FINAL_STATES, Job, JobState, SchedulerNotes, StartPromise
 from orchestrator.scheduler import core
 from orchestrator.scheduler.core.types import NOTHING_LEARNED
+from orchestrator.scheduler.passes.neighbours import forget_old, measured_pairs
 
 LEARN_EVERY = timedelta(seconds=30)
 REMEMBERED = 400  # jobs, and start estimates
@@ -21,6 +22,7 @@ class Learned:
     lengths: core.Lengths = NOTHING_LEARNED
     shapes: tuple[core.ShapeCount, ...] = ()
     start_errors: tuple[float, float] | None = None
+    weights: core.Weights = core.FAIR_SHARE
 
 
 def recall() -> Learned:
@@ -34,6 +36,7 @@ def recall() -> Learned:
         core.Lengths(lengths["of_limit"], tuple(lengths["quantiles"])),
         tuple(core.ShapeCount(*shape) for shape in notes.shapes),
         None if errors is None else (errors[0], errors[1]),
+        core.Weights(*notes.neighbour_weights) if notes.neighbour_weights else core.FAIR_SHARE,
     )
 
 
@@ -46,8 +49,10 @@ def learn(now: datetime) -> None:
         lengths=asdict(core.learn_lengths(_ended())),
         shapes=[[shape.gpus, shape.memory_bytes, shape.count] for shape in _recent_shapes()],
         start_errors=core.learn_start_errors(_start_errors()),
+        neighbour_weights=list(core.learn_weights(measured_pairs())),
         learned_at=now,
     )
+    forget_old()
 
 
 def _ended() -> Iterable[tuple[float, float | None]]:

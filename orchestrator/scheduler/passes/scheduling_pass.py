@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from django.db.models import Count
 from django.utils import timezone
 
 from orchestrator.jobs import memory_claims
-from orchestrator.models import Booking, Errand, Job, Outbox
+from orchestrator.models import Booking, Errand, Job, Lease, Outbox
 from orchestrator.scheduler import core
 from orchestrator.scheduler.core.speed import without_garbage_collection
 from orchestrator.scheduler.passes.dependencies import fail_without_dependency
@@ -15,7 +16,7 @@ from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import learn
 from orchestrator.scheduler.passes.snapshot import snapshot
 from orchestrator.scheduler.passes.start_estimates import drop_void_estimates
-from orchestrator.scheduler.passes.starting import preempt, start, vacate
+from orchestrator.scheduler.passes.starting import move_apart, preempt, resize, start, vacate
 from orchestrator.scheduler.passes.terms import next_term, save_reservations, turn
 from orchestrator.scheduler.passes.waits import write_waits
 
@@ -42,7 +43,7 @@ def run_pass(
         if only_for_errands and not requests:
             return 0
         term = next_term()
-        if not Job.objects.queued().exists() and not Booking.objects.not_over(now).exists():
+        if not _work(now):
             save_reservations(term, core.Decisions(), now)
             _settle(requests, now)
             return 0
@@ -54,7 +55,12 @@ def run_pass(
         fit_to_pools(jobs.values())
         state = snapshot(now, jobs)
         decisions = core.decide(state, POLICY)
-        started = sum(start(term, jobs[one.job_id], one, now) for one in decisions.start)
+        scaling = {one.id: one.scaling for one in state.queued}
+        started = sum(start(term, jobs[one.job_id], one, now, scaling[one.job_id]) for one in decisions.start)
+        for move in decisions.apart:
+            move_apart(term, jobs, move)
+        for change in decisions.resize:
+            resize(term, jobs[change.job_id], change, now)
         for preemption in decisions.preempt:
             preempt(term, jobs[preemption.job_id], jobs[preemption.for_job_id])
         for leaving in decisions.vacate:
@@ -63,6 +69,15 @@ def run_pass(
         write_waits(decisions, jobs, now)
         _settle(requests, now)
         return started
+
+
+def _work(now: datetime) -> bool:
+    """Whether anything can be decided: a job waits, may change its number of devices or shares one, or there are bookings."""
+    waiting, elastic = Job.objects.queued(), Job.objects.leased().filter(spec_fields__max_gpus__gt=0)
+    if (waiting | elastic).exists() or Booking.objects.not_over(now).exists():
+        return True
+    shares = Lease.objects.active().filter(memory_bytes__isnull=False, device__pool__slowdown_limit__gt=0)
+    return shares.order_by().values("device").annotate(jobs=Count("attempt")).filter(jobs__gt=1).exists()
 
 
 def _clock(earliest: datetime | None) -> datetime:

@@ -15,8 +15,10 @@ from orchestrator.scheduler.passes.facts import bookings, device_facts, job_fact
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.limits import usage, with_limits
+from orchestrator.scheduler.passes.neighbours import read_neighbours, works_of
 from orchestrator.scheduler.passes.preparations import code_in_making, data_on_its_way, environments_in_making
 from orchestrator.scheduler.passes.retry_holds import retry_holds
+from orchestrator.scheduler.passes.scalings import scalings
 
 
 def look(now: datetime, drafts: Iterable[Job] = ()) -> core.State:
@@ -39,6 +41,8 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     checking_out = code_in_making(jobs.values())
     preparing = environments_in_making(jobs.values())
     fetching = data_on_its_way()
+    scaling = scalings(jobs.values())
+    works = works_of(jobs.values())
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
@@ -49,7 +53,8 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         ),
         queued=tuple(
             core.QueuedJob(
-                **job_facts(job),
+                **job_facts(job, works.get(job_id, "")),
+                scaling=scaling.get(job_id),
                 waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
                 not_before=_seconds(job.not_before),
@@ -61,7 +66,9 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
             if job.state == JobState.QUEUED
         ),
         running=tuple(
-            running_facts(job, leases[job_id], saved_at.get(job_id), now)
+            running_facts(
+                job, leases[job_id], saved_at.get(job_id), now, scaling.get(job_id), works.get(job_id, "")
+            )
             for job_id, job in jobs.items()
             if leases.get(job_id)
         ),
@@ -77,6 +84,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         recent_shapes=learned.shapes,
         lengths=learned.lengths,
         start_errors=learned.start_errors,
+        neighbours=read_neighbours(set(works.values()), learned.weights),
     )
 
 

@@ -2,7 +2,8 @@
 
 import logging
 import secrets
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
 
@@ -20,7 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 @again_when_undone
-def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
+def start(
+    term: int, job: Job, decision: core.Start, now: datetime, scaling: core.Scaling | None = None
+) -> bool:
     """Apply one start; False if something relevant changed since the snapshot."""
     ids = [share.device_id for share in decision.devices]
     try:
@@ -35,9 +38,50 @@ def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
                 return False
             why = fact(Happened.STARTS, devices=[device.label for device, _ in shares])
             lifecycle.start(job, shares, nonce=secrets.token_hex(16), why=why, now=now)
+            if job.spec_fields.get("max_gpus"):
+                _note_count(job, len(shares), scaling)
             check_estimate(job, now)
     except (StaleJob, IllegalTransition, IntegrityError, OldTerm, KeyError):
         logger.info("Job %s was not started: something changed since the pass began.", job.pk)
+        return False
+    return True
+
+
+def _note_count(job: Job, count: int, scaling: core.Scaling | None) -> None:
+    """Store the number of devices that was chosen for a job, and why, in its history."""
+    Job.objects.filter(pk=job.pk).update(gpus=count)
+    job.gpus = count
+    if scaling is None:
+        return
+    chosen = fact(
+        Happened.DEVICES_CHOSEN,
+        devices=count,
+        least=scaling.least,
+        most=scaling.most,
+        used_percent=round(100 * scaling.efficiency(count)),
+        measured=scaling.measured,
+        elastic=scaling.elastic,
+        wanted=bool(job.spec_fields.get("elastic", True)),
+    )
+    lifecycle.remark(job, chosen, actor="scheduler")
+
+
+@again_when_undone
+def resize(term: int, job: Job, decision: core.Resize, now: datetime) -> bool:
+    """Stop a job with a checkpoint so that it continues on another number of devices; False if it cannot be stopped now."""
+    rate = {"steps_per_s": job.steps_per_s} if job.steps_per_s else {}
+    ends = {}
+    if decision.left_s is not None:
+        before = now + timedelta(seconds=decision.left_s)
+        after = before - timedelta(seconds=decision.saves_s)
+        ends = {"end_before": before.isoformat(), "end_after": after.isoformat()}
+    what = fact(Happened.RESIZED, before=decision.before, after=decision.after, **ends, **rate)
+    try:
+        with transaction.atomic():
+            check_term(term)
+            lifecycle.preempt(job, by="scheduler", why=what)
+    except (IllegalTransition, OldTerm):
+        logger.info("Job %s keeps its devices: it is %s.", job.pk, job.state)
         return False
     return True
 
@@ -65,6 +109,27 @@ def preempt(term: int, job: Job, other: Job) -> bool:
             lifecycle.remark(other, room, actor="scheduler")
     except (IllegalTransition, OldTerm):
         logger.info("Job %s was not preempted: it is %s.", job.pk, job.state)
+        return False
+    return True
+
+
+@again_when_undone
+def move_apart(term: int, jobs: Mapping[str, Job], move: core.MoveApart) -> bool:
+    """Stop a job so that it continues away from a neighbour; False if it cannot be stopped now."""
+    job = jobs[move.job_id]
+    why = fact(
+        Happened.MOVES_APART,
+        slowed=str(jobs[move.slowed_id]),
+        beside=str(jobs[move.beside_id]),
+        percent=round(100 * (move.slowdown - 1)),
+        most_percent=round(100 * ((job.pool.slowdown_limit or 1.0) - 1)),
+    )
+    try:
+        with transaction.atomic():
+            check_term(term)
+            lifecycle.preempt(job, by="scheduler", why=why)
+    except (IllegalTransition, OldTerm):
+        logger.info("Job %s keeps its device: it is %s.", job.pk, job.state)
         return False
     return True
 

@@ -19,6 +19,7 @@ from orchestrator.scheduler.core import (
     Policy,
     QueuedJob,
     RunningJob,
+    Scaling,
     ShapeCount,
     Share,
     State,
@@ -36,6 +37,8 @@ _REMEMBERED = 400  # finished jobs that run times and errors are learned from
 _EPS = 1e-6
 _MOST_PASSES = 50  # at one moment; two are usual: stop, then start
 _HALF_LIFE_S = 7 * 86400.0
+_SERIAL = (2.0, 18.0)  # of the beta distribution of serial shares: 0.1 in the mean
+_SERIAL_SIGMA = 0.5  # of the logarithm of the error of what the scheduler believes of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,9 @@ class Knowledge:
     priorities: bool = False  # use the trace's
     preemptible: bool = True
     predict: bool = False  # ask for start estimates and check them
+    elastic: bool = (
+        False  # the scheduler chooses and changes the numbers of devices; jobs follow Amdahl's law
+    )
     seed: int = 1
 
 
@@ -92,7 +98,6 @@ class TraceFacts(TypedDict):
     id: str
     owner: str
     pool: str
-    gpus: int
     constraints: Constraints
     memory_bytes: int | None
     priority: int
@@ -100,11 +105,13 @@ class TraceFacts(TypedDict):
     time_limit_s: float | None
     restart_cost_s: float
     preemptible: bool
+    scaling: Scaling | None
 
 
 class VisibleFacts(TypedDict, total=False):
     """The fields of a scheduler's job that change while it runs."""
 
+    gpus: int
     ran_s: float
     attained_gpu_s: float
     checkpoint_age_s: float
@@ -121,12 +128,24 @@ class _Life:
     facts: TraceFacts
     reports: bool
     noise: float
-    left_s: float
+    left_s: float  # on the devices that the trace gives it
+    gpus: int
+    serial: float = 0.0  # the true share of its work that more devices do not shorten
+    attained_gpu_s: float = 0.0
+    restart_s: float = 0.0  # paid when it starts next
     ran_s: float = 0.0
     started: float = 0.0  # of the current segment, while there is one
     segments: int = 0  # started so far
     shares: tuple[Share, ...] = ()
     estimate: tuple[float, Wait] | None = None  # when it was made, and the answer with the range
+
+    @property
+    def pace(self) -> float:
+        """Its speed compared with the devices that the trace gives it."""
+        if self.gpus == self.job.gpus:
+            return 1.0
+        truth = Scaling(1, self.gpus, self.serial)
+        return truth.speed(self.gpus) / truth.speed(self.job.gpus)
 
 
 def replay(
@@ -146,7 +165,7 @@ class _Replay:
         self.knowledge = knowledge
         self.now = 0.0
         self.outcome = ReplayOutcome()
-        self.lives = _lives(jobs, max(device.total_bytes for device in devices), knowledge)
+        self.lives = _lives(jobs, devices, knowledge)
         self.arrivals = deque(self.lives.values())
         self.queued: dict[str, QueuedJob] = {}
         self.running: dict[str, _Life] = {}
@@ -172,7 +191,7 @@ class _Replay:
                 self.shapes[life.job.gpus, life.facts["memory_bytes"]] += 1
                 self._enqueue(life)
             self.wake = None
-            if self.queued:
+            if self.queued or self.knowledge.elastic:
                 self._pass()
         if self.queued:
             raise ValueError(f"{len(self.queued)} jobs never fit this pool: {sorted(self.queued)[:5]}.")
@@ -206,7 +225,8 @@ class _Replay:
         life = self.running.pop(job_id)
         ran_s = self.now - life.started
         life.ran_s += ran_s
-        life.left_s -= ran_s
+        life.attained_gpu_s += ran_s * _units(life)
+        life.left_s -= ran_s * life.pace
         ids = tuple(share.device_id for share in life.shares)
         self.outcome.segments.append(Segment(job_id, life.started, self.now, ids))
         if self.policy.fair_share_ratio is not None:
@@ -223,7 +243,7 @@ class _Replay:
     def _enqueue(self, life: _Life) -> None:
         if self.policy.fair_share_ratio is not None:
             self.usage.setdefault(life.job.user, 0.0)
-        self.queued[life.job.id] = QueuedJob(**life.facts, **_seen(life, life.ran_s, life.left_s))
+        self.queued[life.job.id] = QueuedJob(**life.facts, **_seen(life, 0.0))
         if self.knowledge.predict:
             self.unestimated.add(life.job.id)
 
@@ -233,7 +253,7 @@ class _Replay:
             decisions = decide(self._state(), policy, tell=bool(self.unestimated))
             self.outcome.passes += 1
             self._apply(decisions)
-            if not decisions.preempt:
+            if not decisions.preempt and not decisions.resize:
                 break
         self.wake = decisions.next_wake
 
@@ -252,16 +272,17 @@ class _Replay:
 
     def _as_seen(self, life: _Life) -> RunningJob:
         ran_s = self.now - life.started
-        visible = _seen(life, life.ran_s + ran_s, life.left_s - ran_s)
-        return RunningJob(**life.facts, **visible, shares=life.shares, started=life.started)
+        return RunningJob(**life.facts, **_seen(life, ran_s), shares=life.shares, started=life.started)
 
     def _apply(self, decisions: Decisions) -> None:
         for start in decisions.start:
             del self.queued[start.job_id]
             self._start(self.lives[start.job_id], start.devices)
-        for preempt in decisions.preempt:
-            life = self._leave(preempt.job_id)
-            life.left_s += self.knowledge.restart_s
+        stopped = [one.job_id for one in decisions.preempt] + [one.job_id for one in decisions.resize]
+        for job_id in stopped:
+            life = self._leave(job_id)
+            life.restart_s = self.knowledge.restart_s
+            life.left_s += life.restart_s * life.pace
             self.outcome.restarts += 1
             self.outcome.lost_gpu_s += self.knowledge.restart_s * _units(life)
             self._enqueue(life)
@@ -272,10 +293,12 @@ class _Replay:
             self._note_estimates(decisions)
 
     def _start(self, life: _Life, shares: tuple[Share, ...]) -> None:
-        life.started, life.shares = self.now, shares
+        before, life.gpus = life.pace, len(shares)
+        life.left_s += life.restart_s * (life.pace - before)  # the time is lost on the new number of devices
+        life.started, life.shares, life.restart_s = self.now, shares, 0.0
         self.running[life.job.id] = life
         life.segments += 1
-        heappush(self.ends, (self.now + life.left_s, life.job.id, life.segments))
+        heappush(self.ends, (self.now + life.left_s / life.pace, life.job.id, life.segments))
         if life.estimate is not None:
             self._check_estimate(life, *life.estimate)
         self.unestimated.discard(life.job.id)
@@ -303,17 +326,19 @@ class _Replay:
             self.start_errors = learn_start_errors(self.errors)
 
 
-def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) -> dict[str, _Life]:
+def _lives(jobs: Sequence[TraceJob], devices: Sequence[Device], knowledge: Knowledge) -> dict[str, _Life]:
     limits = _limits(jobs, knowledge)
+    device_bytes = max(device.total_bytes for device in devices)
+    most = max(Counter(device.node for device in devices).values())
     random = Random(knowledge.seed)  # noqa: S311 -- a simulation, not a secret
     part = {"all": 1.0, "half": 0.5, "none": 0.0}[knowledge.progress]
+    dice = Random(f"serial {knowledge.seed}")  # noqa: S311 -- a simulation, not a secret
     lives = {}
     for job, limit_s in zip(jobs, limits, strict=True):
         facts: TraceFacts = {
             "id": job.id,
             "owner": job.user,
             "pool": POOL,
-            "gpus": job.gpus,
             "constraints": ANYWHERE if job.gpus == 1 and job.gpu_milli < 1000 else WHOLE_GPUS,
             "memory_bytes": claim_bytes(job, device_bytes),
             "priority": job.priority if knowledge.priorities else 50,
@@ -321,9 +346,14 @@ def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) ->
             "time_limit_s": limit_s,
             "restart_cost_s": knowledge.restart_s,
             "preemptible": knowledge.preemptible,
+            "scaling": None,
         }
+        serial = 0.0
+        if knowledge.elastic and job.gpu_milli >= 1000:
+            serial = dice.betavariate(*_SERIAL)
+            facts["scaling"] = Scaling(1, most, dice.lognormvariate(0.0, _SERIAL_SIGMA) * serial)
         reports, noise = random.random() < part, random.lognormvariate(0.0, knowledge.eta_sigma)
-        lives[job.id] = _Life(job, facts, reports, noise, job.duration_s)
+        lives[job.id] = _Life(job, facts, reports, noise, job.duration_s, job.gpus, serial)
     return lives
 
 
@@ -338,15 +368,24 @@ def _limits(jobs: Sequence[TraceJob], knowledge: Knowledge) -> list[float | None
 
 
 def _units(life: _Life) -> float:
-    return life.job.gpus * life.job.gpu_milli / 1000
+    return life.gpus * life.job.gpu_milli / 1000
 
 
-def _seen(life: _Life, ran_s: float, left_s: float) -> VisibleFacts:
-    """What the scheduler sees of a job that has run for a while: time, and steps if the job reports them."""
-    visible: VisibleFacts = {"ran_s": ran_s, "attained_gpu_s": ran_s * _units(life)}
+def _seen(life: _Life, for_s: float) -> VisibleFacts:
+    """What the scheduler sees of a job that has run ``for_s`` now: time, and steps if the job reports them."""
+    ran_s, left_s = life.ran_s + for_s, life.left_s - for_s * life.pace
+    visible: VisibleFacts = {
+        "gpus": life.gpus,
+        "ran_s": ran_s,
+        "attained_gpu_s": life.attained_gpu_s + for_s * _units(life),
+    }
     if ran_s > 0:
         visible["checkpoint_age_s"] = 0.0  # stopping writes one
     if life.reports and ran_s >= REPORTS_AFTER_S - _EPS:
         done = max(0.0, life.job.duration_s - left_s)
-        visible |= {"progress_done": done, "progress_total": done + left_s * life.noise, "step_s": 1.0}
+        visible |= {
+            "progress_done": done,
+            "progress_total": done + left_s * life.noise,
+            "step_s": 1.0 / life.pace,
+        }
     return visible

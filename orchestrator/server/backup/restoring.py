@@ -11,6 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from berth.words import server_command
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.server.backup import snapshots
 from orchestrator.server.backup.dumping import dump_name, keep_aside, load
@@ -42,7 +43,7 @@ def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> 
         DatabaseToolFailed
     """
     home = settings.HOME.root
-    _refuse_in_use(home)
+    refuse_in_use(home)
     try:
         with tempfile.TemporaryDirectory(dir=home, prefix="restore-") as folder:
             if not _take_out(source, Path(folder)):
@@ -69,7 +70,11 @@ def _take_out(source: Path, folder: Path) -> bool:
     return done
 
 
-def _refuse_in_use(home: Path) -> None:
+def refuse_in_use(home: Path) -> None:
+    """
+    Raises:
+        CannotRestore: Berth is running.
+    """
     for name in LOCKS:
         path = home / name
         if not path.exists():
@@ -78,7 +83,9 @@ def _refuse_in_use(home: Path) -> None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise CannotRestore(f"Berth is running for {home}. Stop it with `make down` first.") from None
+                raise CannotRestore(
+                    f"Berth is running for {home}. Stop it with `{server_command('down')}` first."
+                ) from None
 
 
 def _check(archive: tarfile.TarFile) -> bool:

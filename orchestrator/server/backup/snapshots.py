@@ -14,6 +14,7 @@ from django.conf import settings
 from orchestrator.server.backup.dumping import dump, dump_name
 from orchestrator.server.backup.sealing import Damaged
 from orchestrator.server.backup.writing import ABOUT, VERSION, CannotBackUp, files_of, is_hollow
+from orchestrator.store.backup_record import note_backup
 from orchestrator.store.files.durable import sync_folder
 from orchestrator.store.files.untrusted import remove_tree
 
@@ -61,6 +62,7 @@ def take(place: Path, *, keep: int) -> Snapshot:
             remove_tree(old)
     except OSError as error:
         raise CannotBackUp(f"The snapshot in {place} could not be written: {error}.") from error
+    note_backup(settings.HOME, snapshot.folder, "snapshot", snapshot.copied_bytes)
     return snapshot
 
 

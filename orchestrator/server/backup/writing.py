@@ -18,6 +18,7 @@ from django.conf import settings
 from orchestrator.exceptions import Unavailable
 from orchestrator.server.backup.dumping import dump, dump_name
 from orchestrator.server.backup.sealing import SEAL, SEALED, Seal
+from orchestrator.store import backup_record
 from orchestrator.store.files.durable import sync_folder
 from orchestrator.store.files.untrusted import walk_tree
 
@@ -41,7 +42,7 @@ LEFT_OUT = frozenset(
 )
 LONGEST_PATH = 1_500  # of a folder: deeper ones might not fit into another BERTH_HOME
 MOST_HOLES_BYTES = 4 << 30
-LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")
+LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp", backup_record.FILE)
 CHECKPOINT_FOLDERS = frozenset({"generations", "checkpoints"})
 
 
@@ -87,6 +88,9 @@ def write(target: Path, *, checkpoints: bool = True, database_only: bool = False
         raise CannotBackUp(f"{target} could not be written: {error.strerror or error}.") from error
     finally:
         part.unlink(missing_ok=True)
+    backup_record.note_backup(
+        settings.HOME, target, "database" if database_only else "file", contents.size_bytes
+    )
     return contents
 
 

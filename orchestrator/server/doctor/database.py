@@ -6,6 +6,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from berth.words import server_command
 from orchestrator.server.doctor.findings import Finding, summary
 
 
@@ -44,5 +45,6 @@ def unreadable(error: DatabaseError) -> Finding:
     if isinstance(error, OperationalError):
         sentence = "Check that it exists and runs, and that this user may read it"
     else:
-        sentence = "Stop Berth and restore the newest backup (`manage.py restore FILE`); the present state is kept aside"
+        restore = server_command("restore FILE")
+        sentence = f"Stop Berth and restore the newest backup (`{restore}`); the present state is kept aside"
     return Finding("F52", f"The database cannot be read: {summary(error)}. {sentence}.")

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from berth.words import server_command
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -218,7 +219,7 @@ def check_room() -> Iterator[Finding]:
         yield Finding(
             "F52",
             f"The disk of {settings.HOME.root} is more than {100 - LEAST_FREE_PERCENT:.0f} % full. "
-            "Remove old jobs (`manage.py clean_up`) or add space.",
+            f"Remove old jobs (`{server_command('clean_up')}`) or add space.",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from django.conf import settings
 
+from berth.words import server_command
 from orchestrator.devices import torch_builds
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation
@@ -33,7 +34,7 @@ def check_torch() -> Iterator[Finding]:
     if here is None or settings.ENVIRONMENT.devices not in {"auto", "nvml"}:
         return
     if sentence := torch_builds.misfit(*here, torch_builds.read_host()):
-        yield Finding("F79", f"{sentence} `make torch` installs the build for this driver.")
+        yield Finding("F79", f"{sentence} `{server_command('torch')}` installs the build for this driver.")
 
 
 def check_home() -> Iterator[Finding]:
@@ -56,7 +57,7 @@ def describe() -> Iterator[str]:
     if reason := isolation.refusal():
         yield f"  {reason.sentence}"
         if reason.cure.is_ours:
-            yield "  `manage.py doctor --fix` would, as root:"
+            yield f"  `{server_command('doctor --fix')}` would, as root:"
             yield from (f"    {step}" for step in reason.cure.steps)
     if missing := isolation.missing_for_level_2():
         yield f"  Level 2 is missing: {missing}. Run Berth as a service: docs/how-to/harden.md."

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.utils import timezone
 
+from berth.words import server_command
 from orchestrator.agent import lock
 from orchestrator.models import Attempt
 from orchestrator.server.doctor.findings import Finding
@@ -141,6 +142,6 @@ def check_agent() -> Iterator[Finding]:
         "I15",
         f"The agent (pid {holder.process.pid}) holds its lock, but has not worked for more than "
         f"{lock.SILENT_AFTER_S:.0f} s; jobs neither start nor end.",
-        "end it; `make up` starts another",
+        f"end it; `{server_command('up')}` starts another",
         holder.end,
     )

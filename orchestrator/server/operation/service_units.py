@@ -10,6 +10,8 @@ from orchestrator.server.environment import Environment
 KEPT = (
     "BERTH_HOME",
     "BERTH_PORT",
+    "BERTH_SESSIONS_PORT",
+    "BERTH_SESSIONS_URL",
     "BERTH_BIND",
     "BERTH_DEVICES",
     "BERTH_CPU_SLOTS",
@@ -31,6 +33,7 @@ KEPT = (
     "BERTH_USER_DISK_GIB",
     "BERTH_SOCKETS_A_PERSON",
     "BERTH_TRUST_ALL_USERS",
+    "BERTH_VISIBILITY",
     "BERTH_JOB_DISK_GIB",
     "BERTH_FAIR_SHARE_DAYS",
     "BERTH_NOTIFY_ALLOW",
@@ -39,6 +42,11 @@ KEPT = (
     "BERTH_OIDC_CLIENT_ID",
     "BERTH_OIDC_SECRET_FILE",
     "BERTH_OIDC_NAME",
+    "BERTH_OIDC_DOMAINS",
+    "BERTH_OIDC_GROUPS_CLAIM",
+    "BERTH_OIDC_ROLES",
+    "BERTH_NEWCOMERS",
+    "BERTH_SECOND_FACTOR",
     "BERTH_LDAP_URL",
     "BERTH_LDAP_SEARCH_BASE",
     "BERTH_LDAP_USER_ATTRIBUTE",
@@ -50,6 +58,7 @@ ENVIRONMENT_FILE = "%h/.config/berth/environment"
 SYSTEM_ENVIRONMENT_FILE = "/etc/berth/environment"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 TARGET = "berth.target"
+MANAGE = "-m orchestrator.management"
 
 
 def user_folder() -> Path:
@@ -71,13 +80,13 @@ def units(
     """
     chosen = {name: variables[name] for name in KEPT if variables.get(name)}
     processes = {
-        "prepare": ("brings the database up to date", "manage.py prepare", "", ""),
-        "web": ("pages and REST", "manage.py serve web", "", "prepare"),
-        "worker": ("scheduling passes and launches", "manage.py serve worker", "process", "prepare"),
-        "agent": ("devices, attempts and sweeps", "manage.py agent", "process", "prepare"),
+        "prepare": ("brings the database up to date", f"{MANAGE} prepare", "", ""),
+        "web": ("pages and REST", f"{MANAGE} serve web", "", "prepare"),
+        "worker": ("scheduling passes and launches", f"{MANAGE} serve worker", "process", "prepare"),
+        "agent": ("devices, attempts and sweeps", f"{MANAGE} agent", "process", "prepare"),
     }
     if environment.own_redis:
-        processes["redis"] = ("wake-ups", "manage.py serve redis", "", "")
+        processes["redis"] = ("wake-ups", f"{MANAGE} serve redis", "", "")
     written = {
         f"berth-{name}.service": _service(name, *each, folder=folder, chosen=chosen, user=user)
         for name, each in processes.items()

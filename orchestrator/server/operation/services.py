@@ -93,7 +93,7 @@ class Services:
     """All processes of one installation."""
 
     environment: Environment
-    folder: Path  # of manage.py
+    folder: Path  # of our packages
     tell: Callable[[str], None]
     all: list[Service] = field(default_factory=list)
     _looked_at: float = 0.0
@@ -129,7 +129,7 @@ class Services:
 
     def start_runner(self) -> None:
         """Start agent and worker, which start the supervisors of jobs."""
-        self._start_one(Service("agent", [sys.executable, "manage.py", "agent"]))
+        self._start_one(Service("agent", [sys.executable, "-m", "orchestrator.management", "agent"]))
         self._start_one(Service("worker", worker_command()))
 
     def _start_redis(self) -> None:

@@ -84,8 +84,21 @@ class DeviceHistory:
     def records(self, device_id: str, start_s: float, end_s: float) -> Iterator[tuple[float, list[float]]]:
         """Every record in the window: seconds since 1970; mean, minimum and maximum of each measure, NaN if missing."""
         ms, values = self._records(device_id, int(start_s * 1000), int(end_s * 1000))
-        for at_ms, row in zip(ms.tolist(), values.reshape(len(ms), -1).tolist(), strict=True):
+        for at_ms, row in zip(ms.tolist(), values.reshape(len(ms), 3 * len(MEASURES)).tolist(), strict=True):
             yield at_ms / 1000, row
+
+    def newest(self, device_id: str, count: int) -> list[tuple[float, list[float]]]:
+        """The last records of the newest day, oldest first, as ``records`` gives them; reads only these."""
+        path = max(self._device_folder(device_id).glob("*.rec"), key=_day, default=None)
+        if path is None:
+            return []
+        with path.open("rb") as file:
+            there = path.stat().st_size // RECORD.itemsize
+            file.seek(max(0, there - count) * RECORD.itemsize)
+            records = np.frombuffer(file.read(min(there, count) * RECORD.itemsize), RECORD)
+        times = (records["ms"].astype(np.int64) + _day(path) * DAY_MS) / 1000
+        values = records["values"].astype(np.float64).reshape(len(records), 3 * len(MEASURES))
+        return list(zip(times.tolist(), values.tolist(), strict=True))
 
     def drop_old(self, *, now: float | None = None) -> int:
         """Remove the days beyond the retention; returns the number of files."""

@@ -163,6 +163,16 @@ def series_names(folder: Path) -> list[str]:
     return read_names(folder).series
 
 
+def series_lengths(folder: Path, *, until_seq: int | None = None) -> dict[str, int]:
+    """The number of stored points of every series, over all attempts; reads no column."""
+    journal_names, records = read_state(folder, until_seq=until_seq)
+    lengths: dict[str, int] = {}
+    for (_, series), count in lengths_after(records, journal_names).items():
+        name = journal_names.series[series]
+        lengths[name] = lengths.get(name, 0) + count
+    return lengths
+
+
 def last_values(folder: Path, *, until_seq: int | None = None) -> dict[str, LastValue]:
     """The newest point of every series."""
     journal_names, records = read_state(folder, until_seq=until_seq)
@@ -218,6 +228,22 @@ def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0
     # Times closer together than readings come from the run itself, and are exact.
     own_times = after > 0 and times[after] - times[after - 1] < read_within_s * 1000 / 2
     return int(between) if own_times else int(np.ceil(between))
+
+
+def time_of(folder: Path, attempt: int, step: int) -> float | None:
+    """When an attempt reported the point nearest to a step, in seconds since 1970; None without points."""
+    journal_names, records = read_state(folder)
+    counts = {
+        series: count
+        for (number, series), count in lengths_after(records, journal_names).items()
+        if number == attempt and count
+    }
+    if not counts:
+        return None
+    series, count = max(counts.items(), key=lambda item: item[1])
+    column = _read(folder, journal_names, attempt, series, 0, count)
+    nearest = int(np.argmin(np.abs(column.step - step)))
+    return float(column.ms[nearest]) / 1000
 
 
 def read_since(

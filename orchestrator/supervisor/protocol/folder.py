@@ -61,6 +61,11 @@ class AttemptFolder:
         return self.root / "orders"
 
     @property
+    def profile(self) -> Path:
+        """The newest request for a profile that was answered, and whether a process of the run heard it."""
+        return self.root / "profile.json"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 
@@ -95,6 +100,11 @@ class AttemptFolder:
         return self.root / "metrics.jsonl"
 
     @property
+    def media(self) -> Path:
+        """Images, histograms, tables and texts that the run reports, with their index."""
+        return self.root / "media"
+
+    @property
     def errors(self) -> Path:
         return self.root / "errors"
 
@@ -108,6 +118,16 @@ class AttemptFolder:
     def finished_marker(self, rank: int) -> Path:
         """Exit code of a script that returned."""
         return self.finished / f"rank{rank}"
+
+    @property
+    def session(self) -> Path:
+        """What a session makes for our proxy; nothing else of the attempt is in it."""
+        return self.root / "session"
+
+    @property
+    def session_socket(self) -> Path:
+        """Where the program of a session listens."""
+        return self.session / "http"
 
     @property
     def exit(self) -> Path:

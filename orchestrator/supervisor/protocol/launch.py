@@ -1,9 +1,10 @@
 """The launch record: what to run, read and checked."""
 
+import os
 from pathlib import Path
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.protocol.records import Record, read_record
 
 
 class BadLaunch(Exception):
@@ -13,7 +14,7 @@ class BadLaunch(Exception):
 class Launch:
     """The checked ``launch.json``; docs/protocol.md explains each field."""
 
-    def __init__(self, record: dict[str, object]) -> None:
+    def __init__(self, record: Record) -> None:
         self.job_id = _text(record, "job_id")
         self.number = _whole(record, "number")
         self.nonce = _text(record, "nonce")
@@ -27,6 +28,9 @@ class Launch:
         self.ranks = _whole(record, "ranks")
         # The ranks of a command are its own, so that it counts as one, on all devices.
         self.devices = _whole({"devices": self.ranks, **record}, "devices")
+        # Of each rank; older records leave each job all cores.
+        all_cores = max(1, (os.cpu_count() or 1) // max(1, self.devices))
+        self.threads = _whole({"threads": all_cores, **record}, "threads")
         # torchrun's agent costs a second, and a single process gains nothing from it.
         self.torchrun = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
         self.home, self.work = Path(_text(record, "home")), Path(_text(record, "work"))
@@ -74,28 +78,28 @@ def read_launch(folder: AttemptFolder) -> Launch:
     return Launch(record)
 
 
-def _text(record: dict[str, object], name: str) -> str:
+def _text(record: Record, name: str) -> str:
     value = record.get(name)
     if not isinstance(value, str) or not value or "\0" in value:
         raise BadLaunch(f"launch.json: {name} must be a text")
     return value
 
 
-def _whole(record: dict[str, object], name: str) -> int:
+def _whole(record: Record, name: str) -> int:
     value = record.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadLaunch(f"launch.json: {name} must be a whole number")
     return value
 
 
-def _texts(record: dict[str, object], name: str) -> list[str]:
+def _texts(record: Record, name: str) -> list[str]:
     value = record.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
         raise BadLaunch(f"launch.json: {name} must be a list of texts")
     return value
 
 
-def _table(record: dict[str, object], name: str) -> dict[str, object]:
+def _table(record: Record, name: str) -> Record:
     value = record.get(name, {})
     if not isinstance(value, dict):
         raise BadLaunch(f"launch.json: {name} must be a table")

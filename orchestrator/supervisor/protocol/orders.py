@@ -4,7 +4,7 @@ import os
 import time
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.records import read_record, write_record
+from orchestrator.supervisor.protocol.records import Record, read_record, write_record
 
 STOP_REASONS = ("cancel", "timeout", "preempt", "gpu_fault", "shutdown", "policy", "memory")
 
@@ -24,6 +24,18 @@ class CheckpointOrder:
     """Asks the ranks that handle SIGUSR1 to save now."""
 
 
+class ProfileOrder:
+    """Asks rank 0 to profile its next steps; the answer carries the token."""
+
+    __slots__ = ("token",)
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+
+Known = StopOrder | CheckpointOrder | ProfileOrder
+
+
 class OrderBook:
     """Reads each order once, in order of names."""
 
@@ -31,7 +43,7 @@ class OrderBook:
         self._folder = folder
         self._seen: set[str] = set()
 
-    def new(self) -> list[StopOrder | CheckpointOrder]:
+    def new(self) -> list[Known]:
         """Orders added since the last call.
 
         Raises:
@@ -39,7 +51,7 @@ class OrderBook:
         """
         with os.scandir(self._folder.orders) as entries:
             names = sorted(entry.name for entry in entries if entry.name not in self._seen)
-        orders: list[StopOrder | CheckpointOrder] = []
+        orders: list[Known] = []
         for name in names:
             if not name.endswith(".json") or name.startswith("."):
                 continue
@@ -50,11 +62,13 @@ class OrderBook:
         return orders
 
 
-def parse_order(record: dict[str, object] | None) -> StopOrder | CheckpointOrder | None:
+def parse_order(record: Record | None) -> Known | None:
     """The order in a record; None for an unknown one, perhaps of a newer version."""
     match record:
         case {"order": "checkpoint"}:
             return CheckpointOrder()
+        case {"order": "profile", "token": str(token)}:
+            return ProfileOrder(token)
         case {"order": "stop", **fields}:
             reason, grace_s = fields.get("reason"), fields.get("grace_s")
             stop_reason = reason if isinstance(reason, str) and reason in STOP_REASONS else "policy"
@@ -75,6 +89,13 @@ def order_stop(folder: AttemptFolder, reason: str, grace_s: float, *, saved: boo
 def order_checkpoint(folder: AttemptFolder) -> None:
     """Ask the ranks to save now, if the script handles SIGUSR1."""
     _add(folder, {"order": "checkpoint"})
+
+
+def order_profile(folder: AttemptFolder) -> str:
+    """Ask rank 0 to profile its next steps; returns the token of the answer in ``folder.profile``."""
+    token = f"{time.time_ns()}-{os.getpid()}"
+    _add(folder, {"order": "profile", "token": token})
+    return token
 
 
 def _add(folder: AttemptFolder, order: dict[str, str | float]) -> None:

@@ -6,11 +6,14 @@ import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 VERSION = 1
 LARGEST_RECORD_BYTES = 4 << 20
+
+Record: TypeAlias = dict[str, object]  # one JSON object of the protocol; who reads it checks each field
 
 
 def write_record(path: Path, record: Mapping[str, object]) -> None:
@@ -34,7 +37,7 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
     _sync_folder(path.parent)  # POSIX stores the rename in the folder
 
 
-def read_record(path: Path) -> dict[str, object] | None:
+def read_record(path: Path) -> Record | None:
     """The record at ``path``; None if it is missing or not one of ours.
 
     Keeps unknown fields and newer versions: a supervisor may outlive an upgrade.  Follows no links, because the run

@@ -1,6 +1,5 @@
 """The command that starts the ranks, and their environment."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def run_environment(launch: Launch, folder: AttemptFolder, secrets: Mapping[str,
     environment = {
         "PATH": f"{launch.python.parent}:{SYSTEM_PATH}",
         "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // launch.devices)),
+        "OMP_NUM_THREADS": str(launch.threads),
         **launch.env,
         **secrets,
     }
@@ -73,6 +72,7 @@ def run_environment(launch: Launch, folder: AttemptFolder, secrets: Mapping[str,
         "BERTH_NONCE": launch.nonce,
         "BERTH_ATTEMPT_FOLDER": str(folder.root),
         "BERTH_METRICS_FILE": str(folder.metrics),
+        "BERTH_MEDIA_DIR": str(folder.media),
     }
     if launch.gpu_memory_fraction is not None:
         environment["BERTH_GPU_MEMORY_FRACTION"] = str(launch.gpu_memory_fraction)

@@ -11,6 +11,7 @@ from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.orders import StopOrder
 from orchestrator.supervisor.ranks.run import Run
 
+PROFILE_SIGNAL = signal.SIGRTMIN + 11  # as training.profiling.hook hears it
 _RESCAN_S = 0.2  # for ranks that start later
 
 
@@ -68,6 +69,14 @@ def ask_for_checkpoint(run: Run) -> None:
     for process in run.ranks().values():
         if handles(process.pid, signal.SIGUSR1):
             send_signal(process, signal.SIGUSR1)
+
+
+def ask_for_profile(run: Run) -> bool:
+    """Make the first rank that can profile its next steps; False if none can."""
+    for _, process in sorted(run.ranks().items()):
+        if handles(process.pid, PROFILE_SIGNAL):
+            return send_signal(process, PROFILE_SIGNAL)
+    return False
 
 
 def ask_for_stacks(run: Run) -> None:

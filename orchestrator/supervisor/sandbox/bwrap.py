@@ -290,5 +290,5 @@ def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:
 
 def _writable_paths(launch: Launch, folder: AttemptFolder) -> list[Path]:
     paths = [launch.work, launch.checkpoints, launch.output]
-    paths += [folder.logs, folder.finished, folder.errors, folder.metrics, *launch.writable]
+    paths += [folder.logs, folder.finished, folder.errors, folder.metrics, folder.media, *launch.writable]
     return [path.resolve() for path in paths]

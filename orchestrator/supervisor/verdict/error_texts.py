@@ -66,7 +66,7 @@ def amounts_of(message: str) -> dict[str, str]:
     return dict(zip(("needed", "total", "free"), amounts.groups(), strict=True)) if amounts else {}
 
 
-def explain_hidden_path(launch: Launch, errors: Iterable[RankError]) -> dict[str, object] | None:
+def explain_hidden_path(launch: Launch, errors: Iterable[RankError]) -> dict[str, str] | None:
     """The home of Berth's user, which the sandbox hides, if a script misses a file in it.
 
     Does not check whether the file exists: that would reveal the contents of the home.

@@ -7,7 +7,7 @@ import json
 import re
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.records import read_record, read_tail
+from orchestrator.supervisor.protocol.records import Record, read_record, read_tail
 
 _TAIL_BYTES = 1 << 16
 _MOST_LOST_BYTES = 1 << 50  # the run may write any number there
@@ -38,7 +38,7 @@ def read_errors(folder: AttemptFolder, ranks: int) -> dict[int, RankError]:
     return errors
 
 
-def parse_error(record: dict[str, object]) -> RankError | None:
+def parse_error(record: Record) -> RankError | None:
     """Parse torchrun's error record, which our entry extends by ``time_ns``; None for any other shape."""
     message = record.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("message"), str):

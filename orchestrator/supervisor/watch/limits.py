@@ -45,7 +45,7 @@ class LimitsWatch:
         self._next_look_s = now_s + max(pause_s, (time.monotonic() - began_s) / _LARGEST_SHARE)
         self._last, self._most_threads = usage, max(self._most_threads, usage.threads)
 
-    def met_processes(self, run: Run | None, words: str) -> dict[str, object] | None:
+    def met_processes(self, run: Run | None, words: str) -> dict[str, int] | None:
         """The process limit, if the run probably failed because it could not start another process or thread.
 
         Args:

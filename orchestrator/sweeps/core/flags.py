@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from orchestrator.sweeps.core.space import Value, WrongSpace
+from orchestrator.sweeps.core.space import SettingJson, SpaceJson, Value, WrongSpace
 
 HOW = "write a range (lr=1e-5..1e-1, lr=log:1e-5..1e-1, layers=int:2..8), choices (wd=0,0.01), amp=bool or one value"
 _PREFIX = re.compile(r"(log|int|float|int-log|log-int|choice|fixed):", re.ASCII)
@@ -12,7 +11,7 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def read_flags(flags: Sequence[str]) -> dict[str, Any]:
+def read_flags(flags: Sequence[str]) -> SpaceJson:
     """Read the settings of ``--set`` into the form that ``read_space`` takes.
 
     ``NAME=TEXT@OTHER=VALUE`` is a setting that exists only where another has that value; ``|`` separates several.
@@ -20,7 +19,7 @@ def read_flags(flags: Sequence[str]) -> dict[str, Any]:
     Raises:
         WrongSpace: a flag that cannot be read, or a name that is there twice.
     """
-    space: dict[str, Any] = {}
+    space: SpaceJson = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
         if not equals or not name.strip() or not text.strip():
@@ -31,7 +30,7 @@ def read_flags(flags: Sequence[str]) -> dict[str, Any]:
     return space
 
 
-def _read_flag(name: str, text: str) -> dict[str, Any]:
+def _read_flag(name: str, text: str) -> SettingJson:
     text, at, condition = text.partition("@")
     fields = _read_domain(name, text.strip())
     if at:
@@ -42,7 +41,7 @@ def _read_flag(name: str, text: str) -> dict[str, Any]:
     return fields
 
 
-def _read_domain(name: str, text: str) -> dict[str, Any]:
+def _read_domain(name: str, text: str) -> SettingJson:
     hit = _PREFIX.match(text)
     prefix, rest = (hit[1], text[hit.end() :]) if hit else ("", text)
     if prefix == "fixed":
@@ -60,11 +59,11 @@ def _read_domain(name: str, text: str) -> dict[str, Any]:
     return {"type": "categorical", "choices": values}
 
 
-def _read_range(name: str, prefix: str, low: str, high: str) -> dict[str, Any]:
+def _read_range(name: str, prefix: str, low: str, high: str) -> SettingJson:
     limits = [_value(low), _value(high)]
     if any(isinstance(limit, bool | str) for limit in limits):
         raise WrongSpace(name, f"{low[:20]!r}..{high[:20]!r} is no range of numbers; {HOW}")
-    fields: dict[str, Any] = {
+    fields: SettingJson = {
         "type": "int" if "int" in prefix else "float",
         "low": limits[0],
         "high": limits[1],

@@ -27,11 +27,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The value of a trial at a rung; lower is better, infinite for a trial that failed or diverged."""
+    """The value of a trial at a rung; lower is better, infinite for a trial that failed or diverged.
+
+    ``further`` has the values of the other metrics of a sweep that has several.
+    """
 
     trial: int
     rung: int
     value: float
+    further: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a sampler needs to know beside the history; ``rungs`` is empty until the length of a trial is known."""
+    """What a sampler needs to know beside the history.
+
+    ``rungs`` is empty until the length of a trial is known; ``earlier`` is what other sweeps of this space found.
+    """
 
     space: Space
     seed: int
     sampler: str = "auto"
     rungs: tuple[int, ...] = ()
+    metrics: int = 1
+    earlier: History = field(default_factory=History)

@@ -4,10 +4,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.sweeps.core.history import History, Search, TrialState
+from orchestrator.sweeps.core.history import History, Search, Trial, TrialState
 from orchestrator.sweeps.core.space import Setting, Settings, Space, Value
 
-OPTUNA_SAMPLERS = ("tpe", "gp", "cmaes")
+OPTUNA_SAMPLERS = ("tpe", "gp", "cmaes", "nsga2")
+FOR_ONE_METRIC = ("cmaes",)
+POPULATION = 16  # of a generation of NSGA-II; sweeps have tens of trials, not thousands
 WORST_MARGIN = 1.0  # a trial without a value counts as this much worse than the worst
 
 
@@ -21,8 +23,8 @@ def sampler_of(name: str) -> Callable[[Search, History, int], dict[str, Value]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = _MADE[name](optuna.samplers, search.seed * 1_000_003 + number)
-            study = optuna.create_study(sampler=sampler)
-            study.add_trials(list(_told(optuna, search.space, history)))
+            study = optuna.create_study(sampler=sampler, directions=["minimize"] * search.metrics)
+            study.add_trials(list(_told(optuna, search, history)))
             return _asked(study.ask(), search.space)
 
     return ask
@@ -34,34 +36,60 @@ _MADE: Mapping[str, Callable[[Any, int], Any]] = {
     ),
     "gp": lambda samplers, seed: samplers.GPSampler(seed=seed),
     "cmaes": lambda samplers, seed: samplers.CmaEsSampler(seed=seed),
+    "nsga2": lambda samplers, seed: samplers.NSGAIISampler(seed=seed, population_size=POPULATION),
 }
 
 
-def _told(optuna: Any, space: Space, history: History) -> Any:
+def _told(optuna: Any, search: Search, history: History) -> Any:
     """The trials as Optuna knows them, by number: one that was stopped at a rung is pruned there."""
-    values: dict[int, dict[int, float]] = {}
+    costs: dict[int, dict[int, tuple[float, ...]]] = {}
     for report in history.reports:
-        values.setdefault(report.trial, {})[report.rung] = report.value
-    finite = [report.value for report in history.reports if report.value < float("inf")]
-    worst = max(finite, default=0.0) + WORST_MARGIN
-    state = optuna.trial.TrialState
+        costs.setdefault(report.trial, {})[report.rung] = (report.value, *report.further)
+    worst = _worst(costs, search.metrics)
+    complete = 0
     for number, trial in sorted(history.trials.items()):
-        seen = {rung: min(value, worst) for rung, value in values.get(number, {}).items()}
-        last = seen[max(seen)] if seen else worst
-        kind = {
-            TrialState.ENDED: state.COMPLETE,
-            TrialState.FAILED: state.COMPLETE,
-            TrialState.RUNNING: state.RUNNING,
-        }.get(trial.state, state.PRUNED)
-        if kind == state.PRUNED and not seen:
+        seen = {
+            rung: tuple(min(pair) for pair in zip(values, worst, strict=True))
+            for rung, values in costs.get(number, {}).items()
+        }
+        kind = _kind(optuna.trial.TrialState, trial, search.metrics)
+        if kind is None or (kind == optuna.trial.TrialState.PRUNED and not seen):
             continue  # stopped before it reported: it says nothing
+        is_complete = kind == optuna.trial.TrialState.COMPLETE
+        last = worst if trial.state == TrialState.FAILED or not seen else seen[max(seen)]
         yield optuna.trial.create_trial(
             state=kind,
-            params=_params(space, trial.settings),
-            distributions=_distributions(optuna, space, trial.settings),
-            intermediate_values=seen,
-            value=(worst if trial.state == TrialState.FAILED else last) if kind == state.COMPLETE else None,
+            params=_params(search.space, trial.settings),
+            distributions=_distributions(optuna, search.space, trial.settings),
+            intermediate_values={rung: values[0] for rung, values in seen.items()}
+            if search.metrics == 1
+            else None,
+            values=list(last) if is_complete else None,
+            system_attrs=_generation(optuna, complete) if is_complete and search.sampler == "nsga2" else None,
         )
+        complete += is_complete
+
+
+def _worst(costs: Mapping[int, Mapping[int, tuple[float, ...]]], metrics: int) -> tuple[float, ...]:
+    """A value for each metric that is worse than all that were reported, for trials without one."""
+    rows = [values for reports in costs.values() for values in reports.values()]
+    finite = ([row[place] for row in rows if row[place] < float("inf")] for place in range(metrics))
+    return tuple(max(column, default=0.0) + WORST_MARGIN for column in finite)
+
+
+def _kind(states: Any, trial: Trial, metrics: int) -> Any:
+    """A trial's state in Optuna; None for one that was stopped, where several metrics leave pruning out."""
+    known = {
+        TrialState.ENDED: states.COMPLETE,
+        TrialState.FAILED: states.COMPLETE,
+        TrialState.RUNNING: states.RUNNING,
+    }
+    return known.get(trial.state, states.PRUNED if metrics == 1 else None)
+
+
+def _generation(optuna: Any, complete: int) -> dict[str, int]:
+    """The generation of a trial, which NSGA-II keeps beside it and a study that is rebuilt has to have."""
+    return {optuna.samplers.NSGAIISampler._get_generation_key(): complete // POPULATION}
 
 
 def _varying(space: Space, settings: Settings) -> list[Setting]:

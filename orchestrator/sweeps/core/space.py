@@ -4,13 +4,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Value = bool | int | float | str
 Settings = Mapping[str, Value]
+SettingJson: TypeAlias = dict[str, Any]  # its type and limits, as people write them
+SpaceJson: TypeAlias = dict[str, SettingJson]  # by name
 Vector = NDArray[np.float64]
 
 MOST_GRID_POINTS = 10_000
@@ -61,6 +63,12 @@ class Setting:
         if not self.varies:
             return 0
         return 1 if self.is_number or len(self.choices) == 2 else len(self.choices)
+
+    def contains(self, value: Value) -> bool:
+        """Whether a value lies in the range or among the choices."""
+        if self.is_number:
+            return isinstance(value, int | float) and self.low <= value <= self.high
+        return value in self.choices
 
     def exists(self, settings: Settings) -> bool:
         return self.when is None or settings.get(self.when.setting) in self.when.values
@@ -162,6 +170,13 @@ class Space:
             columns += setting.place_of(settings[setting.name]) if there else [INACTIVE] * setting.width
         return np.array(columns, np.float64)
 
+    def contains(self, settings: Settings) -> bool:
+        """Whether these settings are a point of the space."""
+        wanted = {one.name for one in self.settings if one.exists(settings)}
+        return settings.keys() == wanted and all(
+            one.contains(settings[one.name]) for one in self.settings if one.name in wanted
+        )
+
     def snap(self, places: Vector) -> Vector:
         """Places of the cube moved to where their settings lie; shape ``(places, width)``."""
         places = np.array(places, np.float64)
@@ -240,13 +255,13 @@ class Space:
                 seen.add(key)
                 yield settings
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SpaceJson:
         """The space as ``reading.read_space`` reads it."""
         return {setting.name: _setting_json(setting) for setting in self.settings}
 
 
-def _setting_json(setting: Setting) -> dict[str, Any]:
-    fields: dict[str, Any] = {"type": setting.type}
+def _setting_json(setting: Setting) -> SettingJson:
+    fields: SettingJson = {"type": setting.type}
     if setting.is_number:
         cast = int if setting.type == "int" else float
         fields |= {"low": cast(setting.low), "high": cast(setting.high)}

@@ -9,6 +9,7 @@ from scipy.stats import qmc
 from orchestrator.sweeps.core import optuna_samplers
 from orchestrator.sweeps.core.history import History, Report, Search, TrialState
 from orchestrator.sweeps.core.optuna_samplers import OPTUNA_SAMPLERS
+from orchestrator.sweeps.core.pareto import as_one_metric
 from orchestrator.sweeps.core.space import Settings, Value
 from orchestrator.sweeps.core.surrogate import Floats, Points, Surrogate, expected_improvement, fit_kernel
 
@@ -33,10 +34,18 @@ def suggest(search: Search, history: History, number: int) -> dict[str, Value] |
         return None
     if search.sampler == "grid":
         return next((point for point in search.space.grid() if _key(point) not in tried), None)
-    settings = _SAMPLERS[search.sampler](search, history, number)
+    settings = _SAMPLERS[search.sampler](search, _with_earlier(search, history), number)
     if size is None or _key(settings) not in tried:
         return settings
     return _untried(search, number, tried)
+
+
+def _with_earlier(search: Search, history: History) -> History:
+    """The history after that of earlier sweeps, whose trials have the numbers below 0."""
+    if not search.earlier.trials:
+        return history
+    trials = {**search.earlier.trials, **history.trials}
+    return History(trials, (*search.earlier.reports, *history.reports))
 
 
 def _key(settings: Settings) -> tuple[tuple[str, str], ...]:
@@ -62,8 +71,10 @@ def _random(search: Search, history: History, number: int) -> dict[str, Value]:
 
 def _auto(search: Search, history: History, number: int) -> dict[str, Value]:
     start = min(MOST_START, max(LEAST_START, search.space.width + 5))
-    if number < start or len(history.reports) < start:
+    if len(history.trials) < start or len(history.reports) < start:
         return _space_filling(search, number)
+    if search.metrics > 1:
+        history = as_one_metric(history, _dice(search, number, 2))
     if number >= EXPLORED_FROM and number % EXPLORED_EVERY == 0:
         return _random(search, history, number)
     return search.space.at(_most_promising(search, history, number))

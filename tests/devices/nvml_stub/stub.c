@@ -7,7 +7,7 @@
  *   init 18                 what nvmlInit answers (0; 9 = driver not loaded, 18 = version mismatch)
  *   total.N bytes           memory of a GPU (141 GiB)
  *   used.N bytes            memory in use (the sum of its processes)
- *   utilization.N percent   (0)    temperature.N C  (40)    power.N mW  (100000)    mig.N 1  (0)
+ *   utilization.N percent   (0)    temperature.N C  (40)    power.N mW  (100000)    energy.N mJ  (0)    mig.N 1  (0)
  *   error.N code            what every call about the GPU answers (0; 15 = lost, 999 = unknown)
  *   open.N code             what opening it answers (0)
  *   driver 535              the first number of the driver's version (570), minor 86 the second (0)
@@ -261,6 +261,11 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(const Gpu *gpu, unsigned long long
 
 int nvmlDeviceGetPowerUsage(const Gpu *gpu, unsigned *milliwatt) {
     *milliwatt = (unsigned)value_of("power", gpu->number, 100000);
+    return ask(gpu);
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(const Gpu *gpu, unsigned long long *millijoule) {
+    *millijoule = (unsigned long long)value_of("energy", gpu->number, 0);
     return ask(gpu);
 }
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduler.core import Policy, State, WaitCode, decide
+from orchestrator.scheduler.core import Decisions, Policy, State, WaitCode, decide
 from orchestrator.scheduler.core.order import serve_order
 from tests.scheduler.core.states import GIB, NOW, gpu, listed_otherwise, sentence_of, states
 from tests.waiting import PATIENCE_S
@@ -26,21 +26,13 @@ examples = settings(
 )
 
 
-@examples
-@given(states())
-def test_every_queued_job_is_answered_exactly_once(state: State):
-    decisions = decide(state)
-
+def every_queued_job_is_answered_exactly_once(state: State, decisions: Decisions) -> None:
     answered = [start.job_id for start in decisions.start] + [wait.job_id for wait in decisions.wait]
     assert sorted(answered) == sorted(job.id for job in state.queued)
     assert all(sentence_of(wait).endswith(".") for wait in decisions.wait)
 
 
-@examples
-@given(states())
-def test_memory_is_never_promised_twice(state: State):
-    decisions = decide(state)
-
+def memory_is_never_promised_twice(state: State, decisions: Decisions) -> None:
     devices = {device.id: device for device in state.devices}
     claims: dict[str, list[int | None]] = defaultdict(list)
     for job in state.running:
@@ -59,11 +51,7 @@ def test_memory_is_never_promised_twice(state: State):
             assert promised + devices[id_].foreign_bytes <= devices[id_].total_bytes
 
 
-@examples
-@given(states())
-def test_a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none(state: State):
-    decisions = decide(state)
-
+def a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none(state: State, decisions: Decisions) -> None:
     devices = {device.id: device for device in state.devices}
     jobs = {job.id: job for job in state.queued}
     for start in decisions.start:
@@ -75,20 +63,14 @@ def test_a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none(state: State
         assert not set(ids) & set(job.constraints.avoid_devices)
 
 
-@examples
-@given(states())
-def test_nothing_starts_on_devices_that_are_not_enabled_and_healthy(state: State):
-    decisions = decide(state)
-
+def nothing_starts_on_devices_that_are_not_enabled_and_healthy(state: State, decisions: Decisions) -> None:
     offered = {device.id for device in state.devices if device.offered}
     assert all(share.device_id in offered for start in decisions.start for share in start.devices)
     assert all(id_ in offered for reserve in decisions.reserve for id_ in reserve.device_ids)
 
 
-@examples
-@given(states())
-def test_nothing_starts_before_its_time_or_without_what_it_depends_on(state: State):
-    started = {start.job_id for start in decide(state).start}
+def nothing_starts_before_its_time_or_without_what_it_depends_on(state: State, decisions: Decisions) -> None:
+    started = {start.job_id for start in decisions.start}
 
     for job in state.queued:
         if job.id in started:
@@ -97,11 +79,7 @@ def test_nothing_starts_before_its_time_or_without_what_it_depends_on(state: Sta
             assert job.pool not in {problem.pool for problem in state.problems}
 
 
-@examples
-@given(states())
-def test_limits_of_owners_hold(state: State):
-    decisions = decide(state)
-
+def limits_of_owners_hold(state: State, decisions: Decisions) -> None:
     jobs = {job.id: job for job in state.queued}
     started = [jobs[start.job_id] for start in decisions.start]
     running: Counter[str] = Counter(job.owner for job in [*state.running, *started])
@@ -166,20 +144,14 @@ def _predicted_start(state: State, job_id: str) -> float:
     return inf if latest is None else latest
 
 
-@examples
-@given(states())
-def test_a_predicted_range_lies_in_the_future_and_is_in_order(state: State):
-    for wait in decide(state).wait:
+def a_predicted_range_lies_in_the_future_and_is_in_order(state: State, decisions: Decisions) -> None:
+    for wait in decisions.wait:
         assert (wait.start_earliest is None) == (wait.start_latest is None)
         if wait.start_earliest is not None and wait.start_latest is not None:
             assert state.now <= wait.start_earliest <= wait.start_latest
 
 
-@examples
-@given(states())
-def test_only_bounded_jobs_start_on_devices_that_are_kept_for_a_head(state: State):
-    decisions = decide(state)
-
+def only_bounded_jobs_start_on_devices_that_are_kept_for_a_head(state: State, decisions: Decisions) -> None:
     jobs = {job.id: job for job in state.queued}
     kept = {id_: reserve.job_id for reserve in decisions.reserve for id_ in reserve.device_ids}
     order = [job.id for job in serve_order(state.queued)]
@@ -189,11 +161,8 @@ def test_only_bounded_jobs_start_on_devices_that_are_kept_for_a_head(state: Stat
             assert jobs[start.job_id].time_limit_s is not None
 
 
-@examples
-@given(states())
-def test_a_job_that_can_start_is_not_left_waiting(state: State):
+def a_job_that_can_start_is_not_left_waiting(state: State, decisions: Decisions) -> None:
     """I14: what waits for devices without a head in front of it has no room."""
-    decisions = decide(state)
     taken = {share.device_id for start in decisions.start for share in start.devices}
     taken |= {share.device_id for job in state.running for share in job.shares}
     untouched = Counter(
@@ -212,6 +181,29 @@ def test_a_job_that_can_start_is_not_left_waiting(state: State):
         ):
             roomiest = max((count for (pool, _), count in untouched.items() if pool == job.pool), default=0)
             assert roomiest < job.gpus or job.memory_bytes is not None
+
+
+INVARIANTS = (
+    every_queued_job_is_answered_exactly_once,
+    memory_is_never_promised_twice,
+    a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none,
+    nothing_starts_on_devices_that_are_not_enabled_and_healthy,
+    nothing_starts_before_its_time_or_without_what_it_depends_on,
+    limits_of_owners_hold,
+    a_predicted_range_lies_in_the_future_and_is_in_order,
+    only_bounded_jobs_start_on_devices_that_are_kept_for_a_head,
+    a_job_that_can_start_is_not_left_waiting,
+)
+
+
+@settings(examples, max_examples=200)
+@given(states())
+def test_every_decision_keeps_each_invariant(state: State):
+    """All on the same states: to make a state and to decide costs more than to look at the decision."""
+    decisions = decide(state)
+
+    for keeps in INVARIANTS:
+        keeps(state, decisions)
 
 
 def test_another_process_gives_the_same_bytes():

@@ -104,21 +104,15 @@ def assert_not_overcommitted(state: State, claims: dict[str, list[int | None]], 
             assert promised + devices[id_].foreign_bytes <= devices[id_].total_bytes
 
 
-@examples
-@given(any_states)
-def test_every_queued_job_is_answered_exactly_once(state: State):
-    decisions = ranked(state)
-
+def every_queued_job_is_answered_exactly_once(state: State, decisions: Decisions) -> None:
     answered = [start.job_id for start in decisions.start] + [wait.job_id for wait in decisions.wait]
     assert sorted(answered) == sorted(job.id for job in state.queued)
     assert all(sentence_of(wait).endswith(".") for wait in decisions.wait)
 
 
-@examples
-@given(any_states)
-def test_memory_is_never_promised_twice_even_when_the_stopped_have_left(state: State):
-    decisions = ranked(state)
-
+def memory_is_never_promised_twice_even_when_the_stopped_have_left(
+    state: State, decisions: Decisions
+) -> None:
     touched = {share.device_id for start in decisions.start for share in start.devices}
     assert_not_overcommitted(state, claims_of(state.running, decisions.start), touched)
     stopped = {preempt.job_id for preempt in decisions.preempt}
@@ -134,11 +128,7 @@ def test_memory_is_never_promised_twice_even_when_the_stopped_have_left(state: S
     assert_not_overcommitted(state, claims, touched)
 
 
-@examples
-@given(any_states)
-def test_a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none(state: State):
-    decisions = ranked(state)
-
+def a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none(state: State, decisions: Decisions) -> None:
     devices = {device.id: device for device in state.devices}
     jobs = {job.id: job for job in state.queued}
     given_ids = [(s.job_id, [share.device_id for share in s.devices]) for s in decisions.start]
@@ -155,11 +145,9 @@ def test_a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none(state: State
         assert not set(ids) & set(job.constraints.avoid_devices)
 
 
-@examples
-@given(any_states)
-def test_only_jobs_that_may_be_stopped_are_stopped_and_only_for_a_place_that_then_exists(state: State):
-    decisions = ranked(state)
-
+def only_jobs_that_may_be_stopped_are_stopped_and_only_for_a_place_that_then_exists(
+    state: State, decisions: Decisions
+) -> None:
     running = {job.id: job for job in state.running}
     kept = {each.job_id: set(each.device_ids) for each in decisions.reserve}
     started = {start.job_id for start in decisions.start}
@@ -173,12 +161,10 @@ def test_only_jobs_that_may_be_stopped_are_stopped_and_only_for_a_place_that_the
         assert kept[preempt.for_job_id]
 
 
-@examples
-@given(any_states)
-def test_a_higher_priority_is_never_stopped_for_a_lower_one(state: State):
+def a_higher_priority_is_never_stopped_for_a_lower_one(state: State, decisions: Decisions) -> None:
     jobs = {job.id: job for job in (*state.queued, *state.running)}
 
-    for preempt in ranked(state).preempt:
+    for preempt in decisions.preempt:
         assert jobs[preempt.for_job_id].priority >= jobs[preempt.job_id].priority
 
 
@@ -217,11 +203,7 @@ def test_devices_that_were_cleared_go_to_the_job_they_were_cleared_for(state: St
             assert started[job_id] == kept[job_id]
 
 
-@examples
-@given(any_states)
-def test_limits_of_owners_hold(state: State):
-    decisions = ranked(state)
-
+def limits_of_owners_hold(state: State, decisions: Decisions) -> None:
     jobs = {job.id: job for job in state.queued}
     started = [jobs[start.job_id] for start in decisions.start]
     running: Counter[str] = Counter(job.owner for job in [*state.running, *started])
@@ -238,11 +220,7 @@ def test_limits_of_owners_hold(state: State):
             assert limit.max_devices is None or held[limit.owner] <= limit.max_devices
 
 
-@examples
-@given(any_states)
-def test_nothing_starts_before_its_time_or_without_what_it_depends_on(state: State):
-    decisions = ranked(state)
-
+def nothing_starts_before_its_time_or_without_what_it_depends_on(state: State, decisions: Decisions) -> None:
     begun = {start.job_id for start in decisions.start} | {each.for_job_id for each in decisions.preempt}
     for job in state.queued:
         if job.id in begun:
@@ -304,13 +282,33 @@ def _predicted_start(state: State, job_id: str, policy: Policy) -> float:
     return inf if latest is None else latest
 
 
-@examples
-@given(any_states)
-def test_a_predicted_range_lies_in_the_future_and_is_in_order(state: State):
-    for wait in ranked(state).wait:
+def a_predicted_range_lies_in_the_future_and_is_in_order(state: State, decisions: Decisions) -> None:
+    for wait in decisions.wait:
         assert (wait.start_earliest is None) == (wait.start_latest is None)
         if wait.start_earliest is not None and wait.start_latest is not None:
             assert state.now <= wait.start_earliest <= wait.start_latest
+
+
+INVARIANTS = (
+    every_queued_job_is_answered_exactly_once,
+    memory_is_never_promised_twice_even_when_the_stopped_have_left,
+    a_job_gets_all_its_devices_on_one_node_of_its_pool_or_none,
+    only_jobs_that_may_be_stopped_are_stopped_and_only_for_a_place_that_then_exists,
+    a_higher_priority_is_never_stopped_for_a_lower_one,
+    limits_of_owners_hold,
+    nothing_starts_before_its_time_or_without_what_it_depends_on,
+    a_predicted_range_lies_in_the_future_and_is_in_order,
+)
+
+
+@settings(examples, max_examples=300)
+@given(any_states)
+def test_every_decision_keeps_each_invariant(state: State):
+    """All on the same states: to make a state and to decide costs more than to look at the decision."""
+    decisions = ranked(state)
+
+    for keeps in INVARIANTS:
+        keeps(state, decisions)
 
 
 @pytest.mark.code("F62")

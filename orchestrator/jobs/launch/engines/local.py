@@ -3,15 +3,18 @@
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Mapping
 
 from django.conf import settings
 
 from orchestrator.jobs.launch.engines.port import NotStarted, Order
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.orders import order_checkpoint, order_stop
-from orchestrator.supervisor.protocol.records import write_record
+from orchestrator.supervisor.protocol.orders import order_checkpoint, order_profile, order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
+
+ANSWERS_WITHIN_S = 5.0  # a supervisor looks at its orders ten times a second
 
 
 class LocalEngine:
@@ -36,6 +39,18 @@ class LocalEngine:
             return False
         order_checkpoint(folder)
         return True
+
+    def request_profile(self, order: Order) -> bool | None:
+        folder = _folder(order)
+        if not folder.root.is_dir():
+            return None
+        token, until_s = order_profile(folder), time.monotonic() + ANSWERS_WITHIN_S
+        while time.monotonic() < until_s:
+            answer = read_record(folder.profile)
+            if answer is not None and answer.get("token") == token:
+                return answer.get("heard") is True
+            time.sleep(0.05)
+        return None
 
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
         folder = _folder(order)

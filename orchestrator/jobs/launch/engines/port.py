@@ -42,6 +42,13 @@ class Engine(Protocol):
             OSError: the order could not be written.
         """
 
+    def request_profile(self, order: Order) -> bool | None:
+        """Ask the run to profile its next steps; False if no process of it can, None if the supervisor does not answer.
+
+        Raises:
+            OSError: the order could not be written.
+        """
+
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
         """Leave an exit record, so that no supervisor can start any more; False where there is one."""
 

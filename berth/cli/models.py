@@ -1,0 +1,62 @@
+"""berth model: where models came from, as tables and sentences."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from berth import words
+from berth.cli.printing import safe, say
+from berth.cli.tables import grid
+from berth.client import Model
+from berth.metric_names import in_order
+
+MOST_VALUES = 3  # metrics in a line
+
+
+def model_table(models: Sequence[Model]) -> Table:
+    """A line for each model, with the metrics of its step."""
+    table = grid("model", "from", "step", "metrics", "size")
+    for each in models:
+        table.add_row(
+            Text(safe(each.reference)),
+            Text(safe(each.job_name) if each.job else "a job that is gone"),
+            "" if each.step is None else f"{each.step:,}",
+            Text(_metrics(each.values, MOST_VALUES)),
+            words.size(each.size_bytes),
+        )
+    return table
+
+
+def model_facts(model: Model) -> Table:
+    """Everything that is known of one model, a line each."""
+    table = grid("", "")
+    source = f"{model.job_name} {model.job[-8:]}" if model.job else "a job that is gone"
+    facts = {
+        "model": model.reference,
+        "about": model.description,
+        "from": f"{source}, attempt {model.attempt}, {model.checkpoint}",
+        "step": "" if model.step is None else f"{model.step:,}",
+        "metrics": _metrics(model.values, len(model.values)),
+        "size": words.size(model.size_bytes),
+        "checksum": model.sha256,
+        "files": "\n".join(f"{each['path']}  {words.size(each['size_bytes'])}" for each in model.files),
+        "read by": "\n".join(f"{each['name']} {each['id'][-8:]}" for each in model.readers),
+    }
+    for name, value in facts.items():
+        if value:
+            table.add_row(Text(name, "dim"), Text(safe(value)))
+    return table
+
+
+def say_model(model: Model) -> None:
+    """Say what was made, and how a job reads it."""
+    step = "" if model.step is None else f" at step {model.step:,}"
+    say(
+        f"{safe(model.reference)} is {safe(model.job_name)}{step} ({words.size(model.size_bytes)}). "
+        f"Use it with: berth run --data {safe(model.reference)} evaluate.py"
+    )
+
+
+def _metrics(values: Mapping[str, float], most: int) -> str:
+    return ", ".join(f"{safe(name)} {words.value(values[name])}" for name in list(in_order(values))[:most])

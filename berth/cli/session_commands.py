@@ -1,0 +1,92 @@
+"""Commands of sessions: start one, list them, stop one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from berth.cli.options import Given, JobCommand, JobId, Json, takes_job_options
+from berth.cli.printing import safe, say, show_json
+
+commands = typer.Typer()
+session_app = typer.Typer(help="Work in notebooks on granted devices.", invoke_without_command=True)
+commands.add_typer(session_app, name="session", rich_help_panel="Submit")
+
+
+@session_app.callback()
+def session(ctx: typer.Context, as_json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        list_sessions(as_json=as_json)
+
+
+@session_app.command(cls=JobCommand)
+@takes_job_options
+def start(
+    ctx: typer.Context,
+    code: Annotated[str | None, typer.Argument(help="Script, archive or folder to have there")] = None,
+    *,
+    given: Given,
+    as_json: Json = False,
+) -> None:
+    """Start a session: JupyterLab, or the command after -- that listens on BERTH_SOCKET.
+
+    berth session start --gpus 1 --with pandas
+    """
+    from berth.cli.choosing import connect
+    from berth.cli.job_options import read_options
+    from berth.cli.submitting import with_data
+    from berth.cli.tables import job_line
+
+    berth = connect()
+    spec = read_options(berth, given)
+    spec["kind"] = "session"
+    if ctx.obj:
+        spec["command"] = list(ctx.obj)
+    elif not spec.get("command"):
+        spec.setdefault("program", "jupyter")
+    with_data(berth, spec)
+    job = berth.run(Path(code) if code else None, **spec)
+    if as_json:
+        show_json(job.json)
+        return
+    say(f"Started {job_line(job)}.")
+    say(
+        f"Open it at {berth.url}/sessions/{job.id}/open once it runs; stop it with: berth session stop {job.short_id}"
+    )
+
+
+@session_app.command("list")
+def list_sessions(as_json: Json = False) -> None:
+    """List your sessions: those that run or wait, then the newest that ended."""
+    from berth.cli.choosing import connect
+    from berth.cli.tables import grid, terminal
+
+    berth = connect()
+    found = berth.sessions()
+    if as_json:
+        show_json([each.json for each in found])
+        return
+    if not found:
+        say("You have no sessions. Start one with: berth session start")
+        return
+    table = grid("id", "name", "state", "runs", "devices", "open")
+    for each in found:
+        address = safe(each.address) if each.opens else ""
+        table.add_row(
+            *(each.short_id, safe(each.name), each.state, safe(each.runs)),
+            *(safe(", ".join(each.devices)), address),
+        )
+    terminal().print(table)
+
+
+@session_app.command()
+def stop(session: JobId = None, as_json: Json = False) -> None:
+    """End a session; its files stay as long as a job's."""
+    from berth.cli.choosing import connect, find_job
+
+    berth = connect()
+    ended = berth.stop_session(find_job(berth, session or "").id)
+    if as_json:
+        show_json(ended.json)
+    else:
+        say(f"Session {ended.short_id} {safe(ended.name)}: {ended.state}.")

@@ -1,0 +1,192 @@
+"""The parts of this server, each with its state, its age and what to do when something is wrong."""
+
+import shutil
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.models import Min
+from django.utils import timezone
+from pydantic import BaseModel, Field
+
+import orchestrator
+from berth import words
+from orchestrator.api.http.authentication import HOSTS, ApiRequest
+from orchestrator.api.resources import health
+from orchestrator.jobs.launch import isolation
+from orchestrator.live import readings as live
+from orchestrator.models import Job, Outbox
+from orchestrator.store.backup_record import last_backup
+
+router = health.router  # the route is one of health's
+STARTED_AT = timezone.now()  # of this web process
+DISK_WARNING_PERCENT, DISK_FAILING_PERCENT = 10.0, 3.0  # free
+BACKUP_WARNING_S = 3 * 24 * 3600.0
+PartState = Literal["ok", "warning", "failing"]
+AT_RESTART = "Restart it: manage.py up, or systemctl restart berth-{}."
+
+
+class PartOut(BaseModel):
+    """One part of the server."""
+
+    name: str = Field(
+        description="the part: web, agent, worker, redis, database, disk, backup, sandbox or queue"
+    )
+    state: PartState = Field(description="ok, warning or failing")
+    detail: str = Field(description="how it is, for people")
+    at: datetime | None = Field(
+        description="what its age counts from: its start, its last sign or last backup"
+    )
+    value: float | None = Field(description="its number: percent free, level, rows or jobs; null: none")
+    remedy: str = Field(description="what to do, for people; empty: nothing")
+
+
+class PartsOut(BaseModel):
+    version: str = Field(description="of Berth")
+    state: PartState = Field(description="the worst of all parts")
+    parts: list[PartOut] = Field(description="every part of the server")
+
+
+@router.get("/parts", response=PartsOut, auth=HOSTS)
+def list_parts(request: ApiRequest) -> PartsOut:
+    """Every part of the server with its state, age and remedy; for operators of every pool."""
+    return read_parts()
+
+
+def read_parts() -> PartsOut:
+    """Look at every part now; costs a few queries and one ping."""
+    parts = [look() for look in _PARTS]
+    states = {part.state for part in parts}
+    worst: PartState = "failing" if "failing" in states else "warning" if "warning" in states else "ok"
+    return PartsOut(version=orchestrator.__version__, state=worst, parts=parts)
+
+
+def _part(
+    name: str,
+    state: PartState,
+    detail: str,
+    *,
+    at: datetime | None = None,
+    value: float | None = None,
+    remedy: str = "",
+) -> PartOut:
+    return PartOut(name=name, state=state, detail=detail, at=at, value=value, remedy=remedy)
+
+
+def _web() -> PartOut:
+    return _part("web", "ok", "answers this page; started", at=STARTED_AT)
+
+
+def _agent() -> PartOut:
+    found = health.look_at("agent")
+    taken_at = live.read_now().taken_at
+    at = datetime.fromtimestamp(taken_at, tz=timezone.get_current_timezone()) if taken_at else None
+    remedy = (
+        ""
+        if found.state == "ok"
+        else f"Jobs keep running, but none starts or ends. {AT_RESTART.format('agent')}"
+    )
+    return _part("agent", found.state, found.detail, at=at, remedy=remedy)
+
+
+def _worker() -> PartOut:
+    found = health.look_at("worker")
+    remedy = "" if found.state == "ok" else f"Jobs start some seconds late. {AT_RESTART.format('worker')}"
+    try:
+        waiting = Outbox.objects.open().aggregate(oldest=Min("created_at"))
+        count: float | None = Outbox.objects.open().count()
+    except DatabaseError:
+        waiting, count = {"oldest": None}, None
+    return _part("worker", found.state, found.detail, at=waiting["oldest"], value=count, remedy=remedy)
+
+
+def _redis() -> PartOut:
+    found = health.look_at("redis")
+    own = (
+        "It starts with manage.py up"
+        if settings.ENVIRONMENT.own_redis
+        else "Look at the server of BERTH_REDIS_URL"
+    )
+    remedy = "" if found.state == "ok" else f"Jobs keep running; pages update once a second. {own}."
+    return _part("redis", "ok" if found.state == "ok" else "warning", found.detail, remedy=remedy)
+
+
+def _database() -> PartOut:
+    found = health.look_at("database")
+    remedy = (
+        "" if found.state == "ok" else "Nothing can be submitted. Start the database, then look at its log."
+    )
+    size_bytes = _database_bytes()
+    size = "" if size_bytes is None else f", {words.size(size_bytes)}"
+    return _part("database", found.state, f"{found.detail}{size}", value=size_bytes, remedy=remedy)
+
+
+def _database_bytes() -> int | None:
+    if connection.vendor != "sqlite":
+        return None
+    try:
+        path = settings.DATABASES["default"]["NAME"]
+        return int(path.stat().st_size) if hasattr(path, "stat") else None
+    except OSError:
+        return None
+
+
+def _disk() -> PartOut:
+    usage = shutil.disk_usage(settings.HOME.root)
+    free_percent = 100 * usage.free / usage.total
+    state: PartState = "ok"
+    if free_percent < DISK_WARNING_PERCENT:
+        state = "failing" if free_percent < DISK_FAILING_PERCENT else "warning"
+    remedy = (
+        "" if state == "ok" else "Remove old jobs (manage.py clean_up), lower BERTH_KEEP_DAYS, or add space."
+    )
+    detail = f"{words.size(usage.free)} of {words.size(usage.total)} free"
+    return _part("disk", state, detail, value=round(free_percent, 1), remedy=remedy)
+
+
+def _backup() -> PartOut:
+    record = last_backup(settings.HOME)
+    remedy = "Write one now (manage.py backup, or manage.py snapshot), and let a timer do it: docs, Back up."
+    if record is None:
+        return _part("backup", "warning", "none was written yet", remedy=remedy)
+    at = datetime.fromtimestamp(record.at, tz=timezone.get_current_timezone())
+    is_old = time.time() - record.at > BACKUP_WARNING_S
+    detail = f"the last {record.kind}, {words.size(record.size_bytes)}, written"
+    return _part("backup", "warning" if is_old else "ok", detail, at=at, remedy=remedy if is_old else "")
+
+
+def _sandbox() -> PartOut:
+    level = (live.read_now().sandbox or isolation.reading())["level"]
+    described = isolation.describe(level)
+    detail = f"level {level}, {described['name'] if described else 'none'}"
+    if sentence := isolation.problem():
+        return _part("sandbox", "failing", detail, value=level, remedy=sentence)
+    remedy = "" if level else "Jobs see each other's files. manage.py doctor says what is missing."
+    return _part("sandbox", "ok" if level else "warning", detail, value=level, remedy=remedy)
+
+
+def _queue() -> PartOut:
+    try:
+        waiting = Job.objects.queued()
+        count, oldest = waiting.count(), waiting.aggregate(at=Min("queued_at"))["at"]
+        running = Job.objects.filter(state="running").count()
+    except DatabaseError:
+        return _part("queue", "failing", "unknown, because the database does not answer")
+    detail = f"{words.plural(count, 'job')} waiting, {running} running"
+    return _part("queue", "ok", f"{detail}; the oldest since" if oldest else detail, at=oldest, value=count)
+
+
+_PARTS: tuple[Callable[[], PartOut], ...] = (
+    _web,
+    _agent,
+    _worker,
+    _redis,
+    _database,
+    _disk,
+    _backup,
+    _sandbox,
+    _queue,
+)

@@ -1,0 +1,102 @@
+"""Sessions: jobs that people work in through the browser."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from ninja import Router
+from pydantic import BaseModel, Field, StrictInt, StrictStr
+
+from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.http.paging import Page, whole
+from orchestrator.api.http.reading import Body
+from orchestrator.api.resources.job_filters import find_job
+from orchestrator.exceptions import Conflict
+from orchestrator.jobs import steering
+from orchestrator.models import Job
+from orchestrator.people import audit
+from orchestrator.sessions import listing
+from orchestrator.sessions.listing import SessionRow
+from orchestrator.spec.job_spec import Argument, Gib, Name, Seconds
+from orchestrator.spec.packages import Package
+
+router = Router()
+
+
+class SessionOut(BaseModel):
+    """A session; the job of the same id has the rest."""
+
+    id: UUID
+    short_id: str
+    name: str
+    state: str
+    reason: str = Field(description="why it is in this state, for people")
+    runs: str = Field(description="its program, or its command")
+    pool: str
+    devices: list[str] = Field(description="what it holds now")
+    opens: bool = Field(description="whether its program answers: the browser can open it")
+    address: str = Field(description="what to open in a browser in which its owner is signed in")
+    time_limit_s: float | None = Field(description="when it ends at the latest; null: never")
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class SessionIn(Body):
+    """A session without code; POST /jobs with the kind session takes code and every other field."""
+
+    name: Name | None = None
+    program: Literal["jupyter"] | None = Field(None, description="null: jupyter, or the command")
+    command: list[Argument] = Field(
+        [], max_length=1000, description="program that listens on the unix socket BERTH_SOCKET"
+    )
+    pool: StrictStr | None = Field(None, max_length=64, description="null: the default pool")
+    gpus: Annotated[StrictInt, Field(ge=0, le=1000)] = Field(1, description="0: a CPU slot")
+    gpu_memory_gib: Gib | None = Field(None, description="null: whole devices, or what the pool learned")
+    with_packages: list[Package] = Field([], max_length=200, description="packages beside the program's own")
+    time_limit_s: Seconds | None = Field(None, description="when it ends at the latest; null: never")
+
+
+@router.get("", response=Page[SessionOut])
+def list_sessions(request: ApiRequest) -> Page[SessionOut]:
+    """The caller's sessions: those that have not ended, then the newest that have."""
+    return whole(Page[SessionOut], [_show(row, request) for row in listing.sessions_of(request.user)])
+
+
+@router.post("", response={201: SessionOut})
+def start_session(request: ApiRequest, body: SessionIn) -> SessionOut:
+    """Start a session; it queues like any job."""
+    fields = body.model_dump(exclude_none=True, exclude_defaults=True)
+    job = listing.start(request.user, {**fields, "gpus": body.gpus})
+    return _show(listing.rows_of([job])[0], request)
+
+
+@router.post("/{job_id}/stop", response=SessionOut)
+def stop_session(request: ApiRequest, job_id: str) -> SessionOut:
+    """End a session for good; its files stay as long as a job's."""
+    job = find_job(Job.objects.select_related("owner", "pool"), request.user, job_id)
+    if not job.is_session:
+        raise Conflict(f"{job} is not a session. To cancel a job: POST /jobs/{job.pk}/cancel.")
+    steering.steer(request.user, job, "cancel", address=audit.address_of(request))
+    job.refresh_from_db()
+    return _show(listing.rows_of([job])[0], request)
+
+
+def _show(row: SessionRow, request: ApiRequest) -> SessionOut:
+    job = row.job
+    return SessionOut(
+        id=job.pk,
+        short_id=job.short_id,
+        name=job.name,
+        state=job.state,
+        reason=job.reason,
+        runs=row.runs,
+        pool=job.pool_id,
+        devices=list(row.devices),
+        opens=row.opens,
+        address=request.build_absolute_uri(f"/sessions/{job.pk}/open"),
+        time_limit_s=job.time_limit_s,
+        submitted_at=job.submitted_at,
+        started_at=job.first_started_at,
+        ended_at=job.ended_at,
+    )

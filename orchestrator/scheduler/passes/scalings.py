@@ -1,0 +1,76 @@
+"""How the speed of jobs follows their number of devices, for those that leave the number to the scheduler."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from django.db.models import Count
+
+from orchestrator.facts.events import Happened
+from orchestrator.jobs.training_plans import parse_plan
+from orchestrator.models import Attempt, Job, JobEvent
+from orchestrator.scheduler import core
+
+MOST_READ = 200  # runs of the same code
+_Rates = Sequence[tuple[int, float]]
+
+
+def scalings(jobs: Iterable[Job]) -> dict[str, core.Scaling]:
+    """The scaling of each job that names ``max_gpus``, by job id."""
+    ranges = [job for job in jobs if job.spec_fields.get("max_gpus")]
+    return {str(job.pk): _scaling(job) for job in ranges}
+
+
+def _scaling(job: Job) -> core.Scaling:
+    spec = job.spec_fields
+    is_model = spec.get("kind") == "model"
+    scaling = core.Scaling(
+        spec.get("min_gpus") or spec["gpus"],
+        spec["max_gpus"],
+        elastic=bool(spec.get("elastic", True)) and (is_model or resumed_on_another_number(job)),
+        batch=_batch(job) if is_model else None,
+    )
+    serial = core.learn_serial((*_own_rates(job), *_rates_of_code(job)))
+    return scaling if serial is None else replace(scaling, serial=serial, measured=True)
+
+
+def _rates_of_code(job: Job) -> _Rates:
+    """Steps/s of other jobs with the same code and arguments."""
+    if not job.bundle:
+        return ()
+    rows = Job.objects.filter(
+        bundle=job.bundle, spec_fields__args=job.spec_fields["args"], steps_per_s__gt=0
+    ).exclude(pk=job.pk)
+    newest = rows.order_by("-pk").values_list("gpus", "steps_per_s")[:MOST_READ]
+    return [(gpus, rate) for gpus, rate in newest if rate]
+
+
+def _own_rates(job: Job) -> _Rates:
+    """Steps/s of the job on this number of devices, and on those that it had before."""
+    now = [(job.gpus, job.steps_per_s)] if job.steps_per_s else []
+    told = JobEvent.objects.filter(job_id=job.pk, kind=Happened.RESIZED).values_list("data", flat=True)
+    return [*now, *((each["before"], each["steps_per_s"]) for each in told if each.get("steps_per_s"))]
+
+
+def _batch(job: Job) -> int | None:
+    """The effective batch of a model's last plan, which stays the same on other numbers of devices."""
+    last = Attempt.objects.filter(job_id=job.pk).order_by("-number").first()
+    plan = parse_plan(last.plan.get("plan")) if last else None
+    return plan.samples_per_step if plan else None
+
+
+def resumed_on_another_number(job: Job) -> bool:
+    """Whether a run of this code resumed from a checkpoint of another number of devices."""
+    if not job.bundle:
+        return False
+    rows = Attempt.objects.filter(job__bundle=job.bundle).annotate(devices=Count("leases"))
+    runs: Mapping[str, list[tuple[int, bool]]] = defaultdict(list)
+    newest = rows.order_by("-job", "number").values_list("job", "devices", "resumed_from", "first_step_at")
+    for job_id, devices, resumed_from, first_step_at in newest[:MOST_READ]:
+        runs[str(job_id)].append((devices, bool(resumed_from) and first_step_at is not None))
+    return any(
+        later[1] and earlier[0] != later[0]
+        for attempts in runs.values()
+        for earlier, later in pairwise(attempts)
+    )

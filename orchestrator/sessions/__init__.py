@@ -1,0 +1,1 @@
+"""Sessions: jobs that people work in through a browser, and the proxy that leads there."""

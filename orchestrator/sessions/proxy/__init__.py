@@ -1,0 +1,1 @@
+"""The proxy between browsers and the sockets of sessions."""

@@ -1,0 +1,286 @@
+"""The ASGI application of the second port: lets people into their own sessions, and nobody else."""
+
+import logging
+from collections.abc import Mapping
+from html import escape
+from secrets import token_urlsafe
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+
+from orchestrator.models import Attempt, JobState, SessionPass
+from orchestrator.sessions import passes
+from orchestrator.sessions.addresses import Place, WrongAddress, place_of
+from orchestrator.sessions.proxy import headers as headings
+from orchestrator.sessions.proxy import plain, upstream, websockets
+from orchestrator.sessions.proxy.headers import BROWSER_COOKIE, COOKIE, Headers
+from orchestrator.sessions.proxy.plain import Event, Receive, Scope, Send
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+
+logger = logging.getLogger(__name__)
+
+OWN = ".berth/"  # below a session's base: addresses of ours
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in one request."
+LONGEST_QUERY_BYTES = 16 * 1024
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
+
+
+class Refused(Exception):
+    """The answer to a request that does not reach a session."""
+
+    def __init__(self, status: int, title: str, sentence: str, *, retry_s: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.title, self.sentence, self.retry_s = status, title, sentence, retry_s
+
+
+def _no_pass() -> Refused:
+    return Refused(
+        401,
+        "Open this session from Berth",
+        "This browser has no pass for the session, or its pass has ended. Open it from Berth's page Sessions.",
+    )
+
+
+async def door(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request or websocket of the second port."""
+    try:
+        place = _place(scope)
+        _check_source(scope, place)
+        if scope["type"] == "http" and (own := _own_address(scope, place)):
+            await _own_page(own, scope, place, send)
+            return
+        holder = await database_sync_to_async(_holder)(scope, place)
+        if holder is None:
+            raise _no_pass()
+        await _through(scope, receive, send, place, holder)
+    except Refused as refused:
+        await _refuse(scope, send, refused)
+
+
+def _place(scope: Mapping[str, Any]) -> Place:
+    hosts = headings.values(scope["headers"], b"host")
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    if len(scope["query_string"]) > LONGEST_QUERY_BYTES:
+        raise Refused(414, "Address too long", f"An address has at most {LONGEST_QUERY_BYTES:,} bytes.")
+    try:
+        return place_of(scheme, hosts[0].decode("latin-1") if len(hosts) == 1 else "", _target(scope))
+    except WrongAddress as error:
+        raise Refused(error.status, "No session here", str(error)) from None
+
+
+def _target(scope: Mapping[str, Any]) -> bytes:
+    raw: bytes = scope["raw_path"].partition(b"?")[0]
+    return raw
+
+
+def _check_source(scope: Scope, place: Place) -> None:
+    """Refuse what another site's page asks for with this browser's cookie, and bodies of unclear length.
+
+    Raises:
+        Refused: with 400 or 403.
+    """
+    given: Headers = scope["headers"]
+    origins = [value.decode("latin-1").lower() for value in headings.values(given, b"origin")]
+    if scope["type"] == "websocket":
+        if origins != [place.origin]:
+            raise Refused(403, "Refused", "A websocket of a session is opened by the session's own page.")
+        return
+    try:
+        headings.check_framing(given)
+    except headings.Smuggled as error:
+        raise Refused(400, "Refused", str(error)) from None
+    if origins and origins != [place.origin] and scope["method"] not in SAFE:
+        raise Refused(403, "Refused", "Another site's page may not change anything in a session.")
+    site = headings.values(given, b"sec-fetch-site")
+    mode = headings.values(given, b"sec-fetch-mode")
+    if site and site[0] in (b"cross-site", b"same-site") and mode != [b"navigate"]:
+        raise Refused(403, "Refused", "Another site's page may not read anything of a session.")
+
+
+def _holder(scope: Mapping[str, Any], place: Place) -> SessionPass | None:
+    cookies = headings.cookies_named(scope["headers"], COOKIE)
+    return passes.holder(place.job_id, cookies[:8]) if cookies else None
+
+
+# The way in
+
+
+def _own_address(scope: Mapping[str, Any], place: Place) -> str | None:
+    path = _target(scope).decode("ascii")
+    return path.removeprefix(place.base + OWN) if path.startswith(place.base + OWN) else None
+
+
+async def _own_page(name: str, scope: Mapping[str, Any], place: Place, send: Send) -> None:
+    query = {key: found[-1] for key, found in parse_qs(scope["query_string"].decode("latin-1")).items()}
+    if scope["method"] != "GET":
+        raise Refused(405, "Refused", "This address answers to GET.")
+    if name == "begin":
+        await _begin(query, place, send)
+    elif name == "enter":
+        await _enter(query, scope, place, send)
+    else:
+        raise Refused(404, "Not found", "There is nothing at this address of Berth's own.")
+
+
+async def _begin(query: Mapping[str, str], place: Place, send: Send) -> None:
+    """Mark this browser, and send it to Berth for a ticket."""
+    back = passes.read_return(query.get("back", ""))
+    if back is None:
+        raise _no_pass()
+    secret = token_urlsafe(32)
+    address = f"{back}?{urlencode({'browser': passes.digest(secret)})}"
+    await _redirect(send, address, _cookie(BROWSER_COOKIE, secret, place, passes.BEGIN_S + passes.TICKET_S))
+
+
+async def _enter(query: Mapping[str, str], scope: Mapping[str, Any], place: Place, send: Send) -> None:
+    """Turn a ticket into the cookie of this session."""
+    marks = headings.cookies_named(scope["headers"], BROWSER_COOKIE)[:8]
+    redeem = database_sync_to_async(passes.redeem)
+    cookie = await redeem(place.job_id, query.get("ticket", ""), marks) if marks else None
+    if cookie is None:
+        raise _no_pass()
+    lasts_s = round(passes.LASTS.total_seconds())
+    await _redirect(
+        send,
+        place.base,
+        _cookie(COOKIE, cookie, place, lasts_s),
+        _cookie(BROWSER_COOKIE, "", place, 0),
+    )
+
+
+def _cookie(name: str, value: str, place: Place, lasts_s: int) -> str:
+    secure = "; Secure" if place.secure else ""
+    return f"{name}={value}; Path={place.base}; Max-Age={lasts_s}; HttpOnly; SameSite=Lax{secure}"
+
+
+async def _redirect(send: Send, address: str, *cookies: str) -> None:
+    await _answer(
+        send,
+        303,
+        b"",
+        [
+            (b"location", address.encode("ascii", "ignore")),
+            *((b"set-cookie", one.encode()) for one in cookies),
+        ],
+    )
+
+
+# Through to the program
+
+
+async def _through(scope: Scope, receive: Receive, send: Send, place: Place, holder: SessionPass) -> None:
+    host = headings.values(scope["headers"], b"host")[0].decode("latin-1")
+    headers = headings.to_program(scope["headers"], host, place.origin.partition(":")[0])
+    target = _target(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    folder = await database_sync_to_async(running)(holder)
+    try:
+        connection = upstream.connect(folder)
+    except upstream.NotListening:
+        raise _not_listening() from None
+    if scope["type"] == "websocket":
+        kept = [(name, value) for name, value in headers if name != b"host"]
+        await websockets.relay(
+            scope,
+            receive,
+            send,
+            connection=connection,
+            address=f"ws://{host}{target.decode('ascii')}",
+            headers=kept,
+            holds=lambda: database_sync_to_async(_still_holds)(holder, scope, place),
+        )
+        return
+    chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
+    length = headings.values(scope["headers"], b"content-length")
+    if length and int(length[0]) > plain.BODY_BYTES:
+        connection.close()
+        raise Refused(413, "Too large", BODY_TOO_LARGE)
+    exchange = plain.Exchange(receive, send, place.base)
+    await _exchange(exchange, connection, scope["method"].encode(), target, headers, chunked=chunked)
+
+
+async def _exchange(
+    exchange: plain.Exchange,
+    connection: Any,
+    method: bytes,
+    target: bytes,
+    headers: Headers,
+    *,
+    chunked: bool,
+) -> None:
+    try:
+        await exchange.run(connection, method, target, headers, chunked=chunked)
+    except (plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
+        if exchange.answered:
+            raise  # the server ends the connection, so that the browser sees an incomplete answer
+        if isinstance(error, plain.TooLong):
+            raise Refused(413, "Too large", BODY_TOO_LARGE) from None
+        if isinstance(error, plain.TooSlow):
+            raise Refused(408, "Too slow", "The body stopped before its end.") from None
+        raise Refused(502, "No answer", f"The session's program gave no proper answer: {error}.") from None
+
+
+def running(holder: SessionPass) -> AttemptFolder:
+    """The folder of the attempt that runs now.
+
+    Raises:
+        Refused: the session does not run.
+    """
+    job = holder.job
+    attempt = Attempt.objects.filter(job=job, number=job.attempt_count).first()
+    if job.state != JobState.RUNNING or attempt is None:
+        again = not job.is_final
+        sentence = f"This session is {job.state}." + (" This page looks again by itself." if again else "")
+        raise Refused(503, "Not running", sentence, retry_s=5 if again else None)
+    return settings.HOME.job(job.pk).attempt(attempt.number)
+
+
+def _not_listening() -> Refused:
+    return Refused(
+        503,
+        "Starting",
+        "The session runs, but its program does not answer yet. This page looks again by itself; if it stays so, read "
+        "the log on the job's page.",
+        retry_s=2,
+    )
+
+
+def _still_holds(holder: SessionPass, scope: Mapping[str, Any], place: Place) -> bool:
+    found = _holder(scope, place)
+    return found is not None and found.job.state == JobState.RUNNING
+
+
+# Answers of our own
+
+
+async def _refuse(scope: Mapping[str, Any], send: Send, refused: Refused) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": websockets.POLICY})  # before accept: 403
+        return
+    body = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{escape(refused.title)} · Berth</title><style>body{{font:16px/1.5 system-ui;max-width:34em;"
+        "margin:15vh auto;padding:0 16px;color-scheme:light dark}</style>"
+        f"<h1>{escape(refused.title)}</h1><p>{escape(refused.sentence)}</p>"
+    )
+    again = [(b"refresh", str(refused.retry_s).encode())] if refused.retry_s else []
+    await _answer(
+        send, refused.status, body.encode(), [(b"content-type", b"text/html; charset=utf-8"), *again]
+    )
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: Headers) -> None:
+    ours: Headers = [
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", _POLICY.encode()),
+    ]
+    if status >= 400:
+        ours.append((b"connection", b"close"))  # an unread body must not be parsed as the next request
+    start: Event = {"type": "http.response.start", "status": status, "headers": [*headers, *ours]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})

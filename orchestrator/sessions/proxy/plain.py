@@ -1,0 +1,153 @@
+"""Requests over the proxy: one connection to the program for each, streaming both ways, with back-pressure."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import h11
+
+from orchestrator.sessions.proxy.headers import Headers, to_browser, values
+
+Scope: TypeAlias = dict[str, Any]  # of ASGI
+Event = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+
+READ_BYTES = 256 * 1024
+BODY_BYTES = 2 * 1024**3
+LONGEST_PAUSE_S = 30.0  # of a body on its way to us
+FIRST_ANSWER_S = 600.0
+HEAD_BYTES = 64 * 1024
+_WITHOUT_BODY = (b"GET", b"HEAD", b"OPTIONS", b"DELETE")
+
+
+class TooLong(Exception):
+    """The body is larger than a session may get in one request."""
+
+
+class TooSlow(Exception):
+    """The body stopped before its end."""
+
+
+class BadAnswer(Exception):
+    """The program did not answer as HTTP says."""
+
+
+class _Left(Exception):
+    """The browser is gone."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, receive: Receive, send: Send, base: str) -> None:
+        self._receive, self._send, self._base = receive, send, base
+        self._program = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
+        self.answered = False  # the head of the answer is on its way to the browser
+
+    async def run(
+        self, connection: socket.socket, method: bytes, target: bytes, headers: Headers, *, chunked: bool
+    ) -> None:
+        """Forward one request.
+
+        Raises:
+            TooLong, TooSlow, BadAnswer: before or, with ``answered``, after the head of the answer was sent.
+        """
+        reader, writer = await asyncio.open_connection(sock=connection, limit=READ_BYTES)
+        framed = _framed(method, headers, chunked=chunked)
+        try:
+            writer.write(self._sent(h11.Request(method=method, target=target, headers=framed)))
+            await self._both_ways(reader, writer)
+        except h11.RemoteProtocolError as error:
+            raise BadAnswer(str(error)) from error
+        except TimeoutError:
+            raise BadAnswer(f"it did not answer within {FIRST_ANSWER_S:.0f} s") from None
+        finally:
+            writer.close()
+
+    async def _both_ways(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upload = asyncio.create_task(self._upload(writer))
+        answer = asyncio.create_task(self._answer(reader))
+        try:
+            await asyncio.wait([upload, answer], return_when=asyncio.FIRST_COMPLETED)
+            if upload.done() and not answer.done():
+                upload.result()  # raises what ended it; it listens for the browser's departure otherwise
+            await answer
+        except _Left:
+            return
+        finally:
+            for task in (upload, answer):
+                task.cancel()
+            await asyncio.gather(upload, answer, return_exceptions=True)
+
+    async def _upload(self, writer: asyncio.StreamWriter) -> None:
+        """Send the body to the program, then wait for the browser to leave."""
+        count, more = 0, True
+        while more:
+            event = await self._next_part()
+            body, more = event.get("body", b""), event.get("more_body", False)
+            count += len(body)
+            if count > BODY_BYTES:
+                raise TooLong
+            if body:
+                await self._write(writer, self._sent(h11.Data(data=body)))
+        await self._write(writer, self._sent(h11.EndOfMessage()))
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        raise _Left
+
+    async def _next_part(self) -> Event:
+        try:
+            async with asyncio.timeout(LONGEST_PAUSE_S):
+                event = await self._receive()
+        except TimeoutError:
+            raise TooSlow from None
+        if event["type"] == "http.disconnect":
+            raise _Left
+        return event
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Write to the program; one that reads no more may still have answered."""
+        try:
+            writer.write(data)
+            await writer.drain()
+        except OSError:
+            await asyncio.Event().wait()  # the answer's end cancels us
+
+    async def _answer(self, reader: asyncio.StreamReader) -> None:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            event = await self._event(reader)
+            while isinstance(event, h11.InformationalResponse):
+                event = await self._event(reader)
+        if not isinstance(event, h11.Response):
+            raise BadAnswer("it closed the connection without an answer")
+        self.answered = True
+        headers = to_browser([(name, value) for name, value in event.headers], self._base)
+        await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
+        while isinstance(event := await self._event(reader), h11.Data):
+            await self._send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
+        if not isinstance(event, h11.EndOfMessage):
+            raise BadAnswer("its answer ended early")
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _event(self, reader: asyncio.StreamReader) -> Any:
+        while (event := self._program.next_event()) is h11.NEED_DATA:
+            try:
+                self._program.receive_data(await reader.read(READ_BYTES))
+            except ConnectionError as error:
+                raise BadAnswer(str(error)) from error
+        return event
+
+    def _sent(self, event: Any) -> bytes:
+        return self._program.send(event) or b""
+
+
+def _framed(method: bytes, headers: Headers, *, chunked: bool) -> Headers:
+    """The headers with one length of the body."""
+    kept = [*headers, (b"connection", b"close")]
+    if chunked:
+        return [*kept, (b"transfer-encoding", b"chunked")]
+    if values(headers, b"content-length") or method in _WITHOUT_BODY:
+        return kept
+    return [*kept, (b"content-length", b"0")]

@@ -1,0 +1,1 @@
+"""What people show each other: projects, notes, and links that need no account."""
