@@ -15,7 +15,7 @@ import plotly
 logger = logging.getLogger(__name__)
 
 WHOLE = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-KINDS = ("bar", "box", "heatmap", "histogram")  # scatter is part of the core
+KINDS = ("bar",)  # scatter is part of the core
 
 _NAME = r"[\w$]+"
 _WRAPPER = re.compile(rf"({_NAME})=\(e,t(?:,r)?\)=>\(\)=>")  # for CommonJS, and for ECMAScript modules

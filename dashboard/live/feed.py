@@ -201,8 +201,14 @@ class Feed:
         readers = list(self._readers)
         valid = await database_sync_to_async(passes.still_valid)([reader.pass_ for reader in readers])
         for reader, is_valid in zip(readers, valid, strict=True):
-            if not is_valid:
+            if not is_valid or await self._has_lost(reader):
                 reader.expel()
+
+    async def _has_lost(self, reader: Reader) -> bool:
+        """Whether a reader watches a job of another that they may no longer see; deleted jobs count as lost."""
+        targets = [watched.target for watched in self._watched.values() if reader in watched.readers]
+        jobs = {target.job_id for target in targets if target.job_id is not None}
+        return bool(jobs) and await database_sync_to_async(passes.lost)(reader.pass_, jobs)
 
 
 async def _messages(channel: redis.asyncio.client.PubSub) -> AsyncIterator[dict[str, Any]]:

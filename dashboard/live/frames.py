@@ -1,6 +1,7 @@
 """The websocket's frames: JSON texts, encoded once for all who get them (docs/reference/api.md, WebSocket)."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ class Batch:
     size_bytes: int = 0
 
 
-def encode(frame: dict[str, Any]) -> str:
+def encode(frame: Mapping[str, Any]) -> str:
     """NaN and infinities become null, so a frame is JSON whatever a job reported (B47)."""
     return orjson.dumps(frame, option=orjson.OPT_NON_STR_KEYS).decode()
 
@@ -39,7 +40,7 @@ def ping() -> str:
     return encode({"type": "ping", "data": {"now": time.time()}})
 
 
-def lines(topic: str, start: int, shown: dict[str, Any] | None) -> str:
+def lines(topic: str, start: int, shown: Mapping[str, Any] | None) -> str:
     """The answer to ``lines``, which has no seq of its own; None where the topic is no log that is followed."""
     return encode({"topic": topic, "type": "lines", "from": start, "data": shown})
 

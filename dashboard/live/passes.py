@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,6 +77,11 @@ def may_read(holder: Pass, target: Target) -> bool:
         return jobs.exists()
     job = jobs.filter(attempts__number=target.attempt).only("spec_fields").first()
     return job is not None and target.rank < job.log_count
+
+
+def lost(holder: Pass, jobs: AbstractSet[UUID]) -> bool:
+    """Whether this person no longer sees one of the jobs that they watch: its visibility or project changed."""
+    return Job.objects.visible_to(_person(holder)).filter(pk__in=jobs).count() < len(jobs)
 
 
 def _person(holder: Pass) -> User:

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
+from berth.words import server_command
 from dashboard.parts import wall
 from orchestrator.agent import lock
 from orchestrator.jobs.launch import isolation
@@ -43,7 +44,7 @@ def current() -> list[Problem]:
                 "part": "readings",
                 "since": None,
                 "sentence": "No readings yet: the agent has not reported since this server was set up. "
-                "It starts with make up.",
+                f"It starts with {server_command('up')}.",
             }
         )
     elif (holder := lock.silent_holder(settings.HOME)) is not None and holder.process is not None:
@@ -54,7 +55,7 @@ def current() -> list[Problem]:
                 "part": "agent",
                 "since": stopped_at,
                 "sentence": f"The agent (pid {holder.process.pid}) stopped working at {at}; jobs keep running, "
-                "but none starts or ends. make up ends it and starts another.",
+                f"but none starts or ends. {server_command('up')} ends it and starts another.",
             }
         )
     elif wall.age_s(readings) > READINGS_STOPPED_S:

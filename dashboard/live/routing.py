@@ -1,17 +1,10 @@
 """The addresses of the websockets, and of what waits like them."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from django.urls import URLPattern, path, re_path
 
 from dashboard.live.consumers import LiveConsumer, NoSuchSocket
 from dashboard.live.polling import PollConsumer
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from orchestrator.api.http.connections import Application, Receive, Scope, Send
 
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/v1/", LiveConsumer.as_asgi()),

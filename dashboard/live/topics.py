@@ -5,11 +5,14 @@ State topics (devices, jobs, queue, job, health) count their own changes; only t
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+from django.conf import settings
 
 from dashboard.live.frames import Batch, frame, gap
 from dashboard.parts import rows, wall
@@ -20,11 +23,14 @@ from orchestrator.store.logs.blocks import split_places
 from orchestrator.store.logs.chunks import LogChunk, read_log
 from orchestrator.store.logs.text import LONGEST_LINE_BYTES, display_text
 from orchestrator.store.metrics import series
+from orchestrator.store.metrics.device_history import MEASURES, RECORD_MS, DeviceHistory
 
 LOG_FRAME_BYTES = 64 << 10
 LOG_BACKLOG_BYTES = 256 << 10  # a second's worth; who is further behind is taken to the end
 GONE_KEPT = 256
 RECENT_TICKS = 120
+TICK_MS = 500
+USE_MEAN = 3 * MEASURES.index("utilization_percent")  # of a record: mean, minimum and maximum of each measure
 BATCHES_KEPT = 8
 
 Row = Mapping[str, Any]
@@ -58,7 +64,7 @@ class _Batches:
         return batch
 
     async def read(self, key: object, read: Callable[[], Batch], beside: Beside = asyncio.to_thread) -> Batch:
-        """What is kept, or what ``read`` finds in a thread: once, however many ask for it meanwhile.
+        """What is kept, or what ``read`` finds in a thread: once, however many readers ask for it at that time.
 
         A hundred pages that come back at one time would otherwise read a series of hours a hundred times,
         and the process keeps the memory that this took.
@@ -131,8 +137,9 @@ class DevicesSource:
             self._shape, self._shape_seq = shape, self.seq
         if read != self._read:
             for entry in readings.devices:
-                kept = self._recent.setdefault(entry["id"], deque(maxlen=RECENT_TICKS))
-                kept.append(entry.get("utilization_percent"))
+                if entry["id"] not in self._recent:
+                    self._recent[entry["id"]] = _stored(entry["id"], readings.taken_at)
+                self._recent[entry["id"]].append(entry.get("utilization_percent"))
         self._read, self._readings = read, readings
         return True
 
@@ -164,6 +171,19 @@ class DevicesSource:
             }
         text = frame(self.topic, "snapshot" if whole else "tick", self.seq, data)
         return self._batches.put((whole, self.seq), Batch((text,), self.seq))
+
+
+def _stored(device_id: str, until_s: float) -> deque[float | None]:
+    """The stored use of a device for the first sparkline: a record every two seconds, as ticks of half a second."""
+    ticks: list[float | None] = [None] * RECENT_TICKS
+    per_record = RECORD_MS // TICK_MS
+    history = DeviceHistory(settings.HOME.device_history)
+    for at_s, values in history.newest(device_id, RECENT_TICKS // per_record):
+        first = RECENT_TICKS - round((until_s - at_s) * 1000 / TICK_MS)
+        for place in range(max(0, first), min(RECENT_TICKS, first + per_record)):
+            ticks[place] = None if math.isnan(values[USE_MEAN]) else values[USE_MEAN]
+    begun = next((place for place, use in enumerate(ticks) if use is not None), RECENT_TICKS)
+    return deque(ticks[begun:], maxlen=RECENT_TICKS)
 
 
 def _public_device(entry: Mapping[str, Any]) -> Row:

@@ -1,9 +1,10 @@
-"""The reader's own account: tokens, addresses for notifications, secrets for jobs."""
+"""The reader's own account: password, tokens, addresses for notifications, secrets for jobs."""
 
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -11,10 +12,11 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
+from dashboard.pages import rest_form
 from dashboard.pages.reader import DAY_S, signed_in
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
-from orchestrator.people import secrets, tokens
+from orchestrator.people import audit, passwords, second_factor, secrets, tokens
 from orchestrator.people.notices import targets
 
 USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
@@ -31,33 +33,65 @@ def show_account(
     created: str = "",
     form: dict[str, str] | None = None,
     error: str = "",
+    agent: dict[str, Any] | None = None,
+    password: dict[str, list[str]] | None = None,
     secret: dict[str, Any] | None = None,
     notice: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """Render the page; ``created`` is a new token's text, ``secret`` and ``notice`` are refused forms with errors."""
+    """Render the page.
+
+    Args:
+        created: a new token's text.
+        password: errors of a refused change, by field.
+        agent, secret, notice: refused forms with errors.
+    """
     user: User = signed_in(request)
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
         "nav": "account",
         "tokens": list(Token.objects.filter(user=user, revoked_at=None).select_related("agent")),
         "now": timezone.now(),
+        "own_password": user.has_usable_password(),
+        "password": password or {},
+        "has_factor": second_factor.has(user),
+        "directory": settings.LDAP is not None,
         "scopes": scopes,
         "expiries": EXPIRIES,
         "created": created,
         "form": form or {"name": "", "scope": Scope.WRITE, "expires": "90"},
         "error": error,
+        "agent": agent or {},
+        "agent_expiries": [(int(days) * DAY_S, text) for days, text in EXPIRIES.items() if days],
         "secrets": list(JobSecret.objects.filter(owner=user)),
         "secret": secret or {"name": "", "errors": {}},
         "notice_targets": list(NoticeTarget.objects.filter(user=user)),
-        "notice": notice or {"url": "", "occasions": USUAL_OCCASIONS, "errors": {}},
+        "notice": notice
+        or {"kind": next(iter(targets.kinds())), "url": "", "occasions": USUAL_OCCASIONS, "errors": {}},
         "occasions": Occasion.choices,
+        "kinds": targets.kinds(),
         "own_mail": bool(settings.ENVIRONMENT.mail_url),
     }
     answer = render(request, "dashboard/account.html", context, status=status)
     if created:
         answer["Cache-Control"] = "no-store"  # the only time the token is shown
     return answer
+
+
+@require_POST
+@sensitive_post_parameters("current", "new")
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Change the reader's own password; their sessions in other browsers end."""
+    user = signed_in(request)
+    current, new = request.POST.get("current", ""), request.POST.get("new", "")
+    try:
+        passwords.change(user, current=current, new=new, address=audit.address_of(request))
+    except OrchestratorError as error:
+        errors = error.fields or {"current": [str(error)]}
+        return show_account(request, password=errors, status=error.status)
+    update_session_auth_hash(request, user)
+    messages.success(request, "Changed your password. You are signed out in every other browser.")
+    return redirect("account")
 
 
 @require_POST
@@ -78,6 +112,17 @@ def create_token(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+def create_agent_token(request: HttpRequest) -> HttpResponse:
+    """Create a token for a program that acts for the reader, and show it once, in this answer."""
+    form = rest_form.read_fields(request.POST)
+    answer = rest_form.call(request, "POST", "/api/v1/tokens", form)
+    if answer.status_code >= 400:
+        refused = {**form, "error": rest_form.problem(answer)}
+        return show_account(request, agent=refused, status=answer.status_code)
+    return show_account(request, created=rest_form.told(answer)["token"])
+
+
+@require_POST
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     token = get_object_or_404(Token, pk=token_id, user=signed_in(request))
     tokens.revoke(token)
@@ -89,10 +134,12 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
 @sensitive_post_parameters("url")
 def add_target(request: HttpRequest) -> HttpResponse:
     url, occasions = request.POST.get("url", "").strip()[:2000], request.POST.getlist("occasions")[:20]
+    kind = request.POST.get("kind", "other")
     try:
-        target = targets.add(signed_in(request), url, occasions)
+        target = targets.add(signed_in(request), targets.address_of(kind, url), occasions)
     except OrchestratorError as error:
-        refused = {"url": url, "occasions": occasions, "errors": error.fields or {"url": [str(error)]}}
+        errors = error.fields or {"url": [str(error)]}
+        refused = {"kind": kind, "url": url, "occasions": occasions, "errors": errors}
         return show_account(request, notice=refused, status=error.status)
     messages.success(request, f"Added {target.shown}. Send a test to check that it works.")
     return redirect("account")

@@ -1,26 +1,132 @@
-"""The audit page: who did what, for admins."""
+"""The audit page: who did what and when, for admins; the same rows as a file."""
 
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 from urllib.parse import urlencode
 
+import orjson
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
-from orchestrator.models import AuditEntry, Role
+from orchestrator.models import AuditEntry, Device, Job, Role
 from orchestrator.people import rights
 
 PAGE = 100
-FILTERS = ("actor", "action", "subject")
+FILTERS = ("actor", "action", "subject", "from", "to")
+COLUMNS = ("time", "actor", "action", "subject", "text", "address")
+KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+_JOB = re.compile(r"job ([0-9a-f]{8})\b(?: of .*)?")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
+# What an act was, in words; others are read from their code.
+WORDS = {
+    "sign_in.done": "signed in",
+    "sign_in.failed": "failed to sign in",
+    "sign_in.ended": "signed out",
+    "token.made": "created a token",
+    "token.revoked": "revoked a token",
+    "person.role": "changed a role",
+    "person.active": "enabled or disabled an account",
+    "person.made": "created an account",
+    "person.password": "changed a password",
+    "second_factor.added": "added a second factor",
+    "second_factor.removed": "removed a second factor",
+    "second_factor.reset": "removed somebody's second factor",
+    "second_factor.codes": "made new recovery codes",
+    "second_factor.failed": "gave a wrong second factor",
+    "person.waits": "waits for an approval",
+    "person.approved": "approved a newcomer",
+    "invitation.made": "invited somebody",
+    "invitation.revoked": "took an invitation back",
+    "invitation.used": "used an invitation",
+    "right.given": "gave a right in a pool",
+    "right.taken": "took a right in a pool",
+    "quota.made": "set a quota",
+    "quota.changed": "changed a quota",
+    "quota.deleted": "deleted a quota",
+    "pool.made": "created a pool",
+    "pool.changed": "changed a pool",
+    "device.state": "drained, enabled or disabled a device",
+    "device.pool": "moved a device",
+    "reservation.made": "booked devices",
+    "reservation.deleted": "deleted a booking",
+    "environment.removed": "removed packages",
+    "cache.cleared": "cleared a cache",
+    "job.submitted": "submitted a job",
+    "job.cancel": "cancelled a job",
+    "job.hold": "held a job",
+    "job.release": "released a job",
+    "job.preempt": "preempted a job",
+}
+
+
+class Shown(NamedTuple):
+    """An entry with its words and links."""
+
+    entry: AuditEntry
+    what: str
+    url: str  # of the subject; empty: none
+    subject: str
 
 
 @require_GET
 def audit(request: HttpRequest) -> HttpResponse:
-    """Newest first; filters ``actor``, ``action`` (its beginning), ``subject`` (a part); ``before`` an entry's id."""
+    """Newest first; filters ``actor``, ``action`` (its beginning), ``subject`` (a part), ``from`` and ``to`` (days)."""
+    chosen = _chosen(request)
+    rows = _filtered(chosen)
+    before = request.GET.get("before", "")
+    if before.isascii() and before.isdigit() and len(before) < 19:
+        rows = rows.filter(pk__lt=int(before))
+    entries = list(rows[: PAGE + 1])
+    given = {name: value for name, value in chosen.items() if value}
+    older = f"?{urlencode({**given, 'before': entries[PAGE - 1].pk})}" if len(entries) > PAGE else None
+    context = {
+        "nav": "audit",
+        "entries": _shown(entries[:PAGE]),
+        "chosen": {**chosen, "since": chosen["from"], "until": chosen["to"]},
+        "any_filter": bool(given),
+        "actions": WORDS,
+        "older": older,
+        "query": f"?{urlencode(given)}" if given else "",
+    }
+    return render(request, "dashboard/audit.html", context)
+
+
+@require_GET
+def audit_file(request: HttpRequest, kind: str) -> HttpResponseBase:
+    """All entries that the filters leave, as CSV or as lines of JSON, newest first."""
+    chosen = _chosen(request)
+    if kind not in KINDS:
+        raise Http404
+    rows = _filtered(chosen).iterator(chunk_size=1000)
+    lines = _csv(rows) if kind == "csv" else _json_lines(rows)
+    answer = StreamingHttpResponse(lines, content_type=KINDS[kind])
+    answer["Content-Disposition"] = f'attachment; filename="audit.{kind}"'
+    return answer
+
+
+def _chosen(request: HttpRequest) -> dict[str, str]:
+    """The filters of an admin's request.
+
+    Raises:
+        PermissionDenied: the reader is no admin.
+    """
     if rights.role_of(signed_in(request)) != Role.ADMIN:
         raise PermissionDenied
-    chosen = {name: request.GET.get(name, "").strip().replace("\0", "")[:200] for name in FILTERS}
+    return {name: request.GET.get(name, "").strip().replace("\0", "")[:200] for name in FILTERS}
+
+
+def _filtered(chosen: dict[str, str]) -> QuerySet[AuditEntry]:
     rows = AuditEntry.objects.order_by("-pk")
     if chosen["actor"]:
         rows = rows.filter(actor=chosen["actor"])
@@ -28,19 +134,64 @@ def audit(request: HttpRequest) -> HttpResponse:
         rows = rows.filter(action__startswith=chosen["action"])
     if chosen["subject"]:
         rows = rows.filter(subject__contains=chosen["subject"])
-    before = request.GET.get("before", "")
-    if before.isascii() and before.isdigit() and len(before) < 19:
-        rows = rows.filter(pk__lt=int(before))
-    entries = list(rows[: PAGE + 1])
-    older = None
-    if len(entries) > PAGE:
-        given = {name: value for name, value in chosen.items() if value}
-        older = f"?{urlencode({**given, 'before': entries[PAGE - 1].pk})}"
-    context = {
-        "nav": "audit",
-        "entries": entries[:PAGE],
-        "chosen": chosen,
-        "any_filter": any(chosen.values()),
-        "older": older,
-    }
-    return render(request, "dashboard/audit.html", context)
+    if (first := _day(chosen["from"])) is not None:
+        rows = rows.filter(at__gte=first)
+    if (last := _day(chosen["to"])) is not None:
+        rows = rows.filter(at__lt=last + timedelta(days=1))
+    return rows
+
+
+def _day(text: str) -> datetime | None:
+    """The begin of a day in UTC; None for what is no day."""
+    try:
+        return datetime.combine(date.fromisoformat(text), time.min, tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _shown(entries: list[AuditEntry]) -> list[Shown]:
+    parts = {hit[1] for entry in entries if (hit := _JOB.fullmatch(entry.subject))}
+    found = (
+        Job.objects.filter(reduce(or_, (Q(pk__endswith=part) for part in parts))).select_related("owner")
+        if parts
+        else []
+    )
+    jobs = {job.short_id: job for job in found}
+    devices = {device.pk: device.label for device in Device.objects.all()}
+    return [_show(entry, jobs, devices) for entry in entries]
+
+
+def _show(entry: AuditEntry, jobs: dict[str, Job], devices: dict[str, str]) -> Shown:
+    what = WORDS.get(entry.action, entry.action.replace(".", " ").replace("_", " "))
+    kind, _, name = entry.subject.partition(" ")
+    url, subject = "", entry.subject
+    if (hit := _JOB.fullmatch(entry.subject)) and (job := jobs.get(hit[1])) is not None:
+        url, subject = reverse("job", args=[job.pk]), f"{job.name} of {job.owner.get_username()}"
+    elif kind == "user" and name:
+        url = f"{reverse('people')}?{urlencode({'q': name})}"
+    elif kind == "device" and name in devices:
+        url, subject = reverse("device", args=[name]), devices[name]
+    elif kind == "pool":
+        url = reverse("pools")
+    return Shown(entry, what, url, subject)
+
+
+def _cells(entry: AuditEntry) -> list[str]:
+    return [entry.at.isoformat(), entry.actor, entry.action, entry.subject, entry.text, entry.address]
+
+
+def _csv(entries: Iterable[AuditEntry]) -> Iterator[str]:
+    yield _row(COLUMNS)
+    for entry in entries:
+        yield _row([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in _cells(entry)])
+
+
+def _row(cells: Iterable[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue()
+
+
+def _json_lines(entries: Iterable[AuditEntry]) -> Iterator[bytes]:
+    for entry in entries:
+        yield orjson.dumps(dict(zip(COLUMNS, _cells(entry), strict=True))) + b"\n"

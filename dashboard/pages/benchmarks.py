@@ -1,6 +1,6 @@
 """Benchmarks: strategies side by side, measured by an ordinary job."""
 
-from typing import Any, TypedDict
+from typing import TypedDict
 from uuid import UUID
 
 import orjson
@@ -16,6 +16,7 @@ from orchestrator.api.resources.job_filters import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, Pool
+from orchestrator.spec.job_spec import JobFields
 from orchestrator.store.files.untrusted import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
 from training.bench.page import make_figures
@@ -32,6 +33,7 @@ STRATEGIES = {
     "zero2": "split gradients too",
     "fsdp": "all split",
     "pipeline": "blocks in a row",
+    "placed": "layers one by one",
     "tensor": "layers split",
     "dp": "one process, GPUs only",
 }
@@ -125,7 +127,7 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
 def _submit(user: User, texts: FormTexts, gpus: list[int], sizes: list[int], steps: list[int]) -> Job:
     arguments = ["--strategies", *texts["strategies"], "--gpus", *map(str, gpus)]
     arguments += ["--batch-sizes", *map(str, sizes), "--steps", str(steps[0])]
-    fields: dict[str, Any] = {
+    fields: JobFields = {
         "name": f"strategies: {', '.join(texts['strategies'])}"[:100],
         "entrypoint": "benchmark.py",
         "source": {"text": SCRIPT},

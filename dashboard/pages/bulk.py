@@ -1,11 +1,12 @@
 """One action on many jobs chosen in a list."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -13,6 +14,7 @@ from django.views.decorators.http import require_POST
 
 from berth import words
 from dashboard.pages.reader import signed_in
+from dashboard.parts import job_table
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
@@ -23,26 +25,68 @@ MOST_JOBS = 200
 MOST_SAID = 3
 
 
+@dataclass(slots=True)
+class Chosen:
+    """The jobs of one request; of more that match, ``last`` is where the next request goes on."""
+
+    jobs: list[Job]
+    left: int = 0
+
+    @property
+    def last(self) -> str:
+        return str(self.jobs[-1].pk) if self.jobs else ""
+
+
 @require_POST
 def change_many(request: HttpRequest) -> HttpResponse:
-    """``job`` are ids, ``action`` one of ``ACTIONS`` or ``compare``; each job that refuses is left as it is."""
+    """``job`` are ids, or ``matching`` is the address of a table, all of whose jobs are meant.
+
+    ``action`` is one of ``ACTIONS`` or ``compare``; each job that refuses is left as it is. Of many matching jobs a
+    request changes 200: the answer says how many are ``left``, and the next request goes on behind ``last``.
+    """
+    user, action = signed_in(request), request.POST.get("action", "")
     ids = [text for text in request.POST.getlist("job")[:MOST_JOBS] if text.replace("-", "").isalnum()]
-    action = request.POST.get("action", "")
     if action == "compare":
         return redirect(f"{reverse('compare')}?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
     do = ACTIONS.get(action)
-    if do is None or not ids:
+    chosen = _matching(request, user) if "matching" in request.POST else _named(user, ids)
+    if do is None or not (chosen.jobs or ids):
         return _say(request, "", ["Choose jobs in the list and an action."], 400)
-    user, tag = signed_in(request), request.POST.get("tag", "").strip()
+    tag = request.POST.get("tag", "").strip()
     done, refused = 0, []
-    for job in Job.objects.visible_to(user).filter(pk__in=_uuids(ids)).select_related("owner", "pool"):
+    for job in chosen.jobs:
         try:
             do(request, user, job, tag)
             done += 1
         except OrchestratorError as error:
             refused.append(f"{job}: {error}")
     said = f"{DONE[action]} {words.plural(done, 'job')}." if done else ""
-    return _say(request, said, refused, 200 if done else 409)
+    if chosen.left:
+        said += f" {words.plural(chosen.left, 'job')} that match are left; repeat it for them."
+    counts: dict[str, int | str] = {
+        "done": done,
+        "refused": len(refused),
+        "left": chosen.left,
+        "last": chosen.last,
+    }
+    return _say(request, said, refused, 200 if done else 409, counts)
+
+
+def _named(user: User, ids: list[str]) -> Chosen:
+    jobs = Job.objects.visible_to(user).filter(pk__in=_uuids(ids))
+    return Chosen(list(jobs.select_related("owner", "pool")))
+
+
+def _matching(request: HttpRequest, user: User) -> Chosen:
+    """Jobs of a table's filters, newest first, from ``until`` (the newest when they were chosen) or behind ``last`` on."""
+    table = job_table.read_table(user, QueryDict(request.POST["matching"][:4000].lstrip("?")))
+    jobs = table.jobs
+    for name, place in (("until", "pk__lte"), ("last", "pk__lt")):
+        [known] = _uuids([request.POST.get(name, "")]) or [""]
+        jobs = jobs.filter(**{place: known}) if known else jobs
+    ids = list(jobs.order_by("-pk").values_list("pk", flat=True)[:MOST_JOBS])
+    rows = Job.objects.visible_to(user).select_related("owner", "pool").in_bulk(ids)
+    return Chosen([rows[pk] for pk in ids if pk in rows], max(0, jobs.order_by().count() - len(ids)))
 
 
 def _uuids(ids: list[str]) -> list[str]:
@@ -53,13 +97,19 @@ def _is_hexadecimal(text: str) -> bool:
     return not set(text.lower()) - set("0123456789abcdef-")
 
 
-def _say(request: HttpRequest, said: str, refused: list[str], status: int) -> HttpResponse:
+def _say(
+    request: HttpRequest,
+    said: str,
+    refused: list[str],
+    status: int,
+    counts: dict[str, int | str] | None = None,
+) -> HttpResponse:
     left = [
         *refused[:MOST_SAID],
         *([f"And {len(refused) - MOST_SAID} more."] if len(refused) > MOST_SAID else []),
     ]
     if request.headers.get("X-Requested-With") == "fetch":
-        return JsonResponse({"detail": " ".join([said, *left]).strip()}, status=status)
+        return JsonResponse({"detail": " ".join([said, *left]).strip(), **(counts or {})}, status=status)
     if said:
         messages.success(request, said)
     for sentence in left:

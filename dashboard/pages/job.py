@@ -1,7 +1,6 @@
-"""A job's page and what can be done to the job from it."""
+"""A job's page: its head, and the places below it."""
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
@@ -10,43 +9,42 @@ from uuid import UUID
 
 import orjson
 from django.conf import settings
-from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from berth import words
 from berth.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS, started_words
 from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
-from dashboard.parts import forms, remedies, rows, wall
+from dashboard.parts import failure, forms, job_places, kept_code, remedies, rows, showing, wall
 from dashboard.parts.comparison import device_s_of
 from dashboard.parts.result_files import MOST_FILES, file_card
 from orchestrator.api.resources.environments import log_of, show_fetch
-from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.facts.record import Fact
-from orchestrator.jobs import checkpoints, steering, training_plans
-from orchestrator.jobs.submission import intake
-from orchestrator.models import (
-    FINAL_STATES,
-    WAITING_STATES,
-    Attempt,
-    Checkpoint,
-    Job,
-    JobEvent,
-    JobState,
-)
-from orchestrator.people import audit, rights
+from orchestrator.jobs import checkpoints, profiles, training_plans
+from orchestrator.models import WAITING_STATES, Attempt, Checkpoint, Job, JobEvent, JobState
+from orchestrator.people import rights
+from orchestrator.scheduler.passes.neighbours import beside_now
+from orchestrator.sharing import notes
+from orchestrator.spec.job_spec import JobFields
 from orchestrator.store.checkpoints.manifest import Generation
-from orchestrator.store.checkpoints.outside import added, read_unkept
+from orchestrator.store.checkpoints.outside import read_unkept
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import COLOUR, display_text
 
-SHOWN_APART = frozenset({"name", *STARTS, "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
+SHOWN_APART = frozenset(
+    {
+        *("name", "priority", "time_limit_s", "tags"),  # as buttons that change them
+        *(*STARTS, "args", "gpus", "min_gpus", "max_gpus", "gpu_memory_gib"),
+    }
+)
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
 MOST_EVENTS = 100
+TOLD_LINES = 12  # of the log, in what says why it failed; the log itself follows below
 
 EXIT_WORDS = {
     "user_error": "The script ended with an error",
@@ -62,33 +60,50 @@ EXIT_WORDS = {
 
 
 @require_GET
-def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
+def job(request: HttpRequest, job_id: UUID, place: str = "") -> HttpResponse:
+    """A job's page at one of its places; without one at the place that fits the job's state."""
     found = visible_job(request, job_id)
     environment = found.environment
     now = timezone.now()
     attempts = list(found.attempts.prefetch_related("leases__device").order_by("-number"))
     labels = rows.device_labels([found.pk])[found.pk]
     row = rows.detail_row(found, labels, now)
-    failure = answer(found, attempts)
-    log = log_tail(found, attempts, failure["rank"] if failure else None)
+    told = answer(found, attempts)
+    log = log_tail(found, attempts, told["rank"] if told else None)
+    main, menu = remedies.offers(found, may_steer=rights.may_steer(signed_in(request), found))
+    first = job_places.first_place(found)
+    place = place or first
+    checkpoints_kept = kept_checkpoints(found)
+    chart_names, drawn = job_places.charts_of(found)
     context = {
         "nav": "jobs",
+        "place": place,
+        "first": first,
+        "places": job_places.tabs(found, place),
+        "chart_names": chart_names,
+        "once": set(found.last_values) - drawn,
+        "waits": found.state in WAITING_STATES,
+        "main": main,
+        "menu": menu,
+        "code": kept_code.read_code(found, request.GET.get("path", "")) if place == "code" else None,
         "job": found,
         "row": row,
         "attempts": attempts,
-        "address": request.build_absolute_uri(request.path),
+        "address": request.build_absolute_uri(reverse("job", args=[found.pk])),
         "device_hours": device_hours(found, attempts, now),
-        "may_clone": not found.is_final or not rights.may_steer(signed_in(request), found),
-        "offers": offers(found) if rights.may_steer(signed_in(request), found) else [],
         "plan": shown_plan(attempts),
+        "beside": beside_now(job=found),
         "neighbours": neighbours(found, request),
-        "answer": failure,
+        "answer": told,
+        "passed": failure.last_passed(found, request.user) if told and place == first else None,
+        "fixes": remedies.fixes(found) if told and found.is_final else [],
         "values": [
             (name, words.value(rows.recorded(found.last_values[name])))
             for name in in_order(found.last_values)
         ],
-        "checkpoints": kept_checkpoints(found),
+        "checkpoints": checkpoints_kept,
         "unkept": read_unkept(settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")),
+        "profile": profiles.newest(found),
         "may_steer": rights.may_steer(signed_in(request), found),
         "files": file_card(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
@@ -100,6 +115,9 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "environment": environment,
         "environment_log": log_of(environment) if environment else "",
         "fetches": [show_fetch(row) for row in found.fetches.order_by("pk")],
+        "notes": showing.removable(signed_in(request), list(notes.of_job(found)[: showing.MOST_NOTES])),
+        "about": f"jobs/{found.pk}",
+        "may_note": rights.widest_scope(signed_in(request)) != "read",
         "log": log,
         "colour": wall.colour_classes(found.colour),
         "data": {
@@ -108,6 +126,11 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             "attempt": found.attempt_count,
             "log": log["from"] if log else None,
             "seams": seams(attempts),
+            "colour": (found.colour or 0) % wall.COLOURS + 1,
+            "checkpoints": [
+                {"step": kept.row.step, "at": kept.row.created_at.timestamp()} for kept in checkpoints_kept
+            ],
+            "notes": showing.note_marks(found),
             "final": found.is_final,
         },
     }
@@ -177,7 +200,8 @@ class Failure(TypedDict):
     detail: str
     rank: int | None
     attempt: int
-    tail: str
+    trace: failure.Trace | None
+    tail: str  # empty where the traceback says the same
     next: str
     again_at: datetime | None
 
@@ -234,43 +258,26 @@ def visible_job(request: HttpRequest, job_id: UUID) -> Job:
 
 def request_rows(job: Job, request: HttpRequest) -> list[tuple[str, str]]:
     """Label and text of each field that was set, but for those that the page shows by other means."""
-    spec = job.spec.model_dump(mode="json") | {"env": rights.environment_of(job, request.user.pk, "…")}
+    spec = job.spec.model_dump(mode="json") | {
+        "env": rights.environment_of(job, request.user.pk, "…"),
+        "datasets": rights.datasets_of(job, request.user.pk),
+    }
     return [
         (field.label, field.text(spec[field.name]))
         for field in FIELDS
         if field.form and field.name not in SHOWN_APART
-        if field.name == "priority" or spec[field.name] != forms.DEFAULTS[field.name]
+        if spec[field.name] != forms.DEFAULTS[field.name]
     ]
 
 
-def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
-    """The submitted fields that are not empty; environment values are shown only to the owner."""
+def _shown_spec(job: Job, request: HttpRequest) -> JobFields:
+    """The submitted fields that are not empty; what may be a secret is shown only to the owner."""
     spec = {name: value for name, value in job.spec_fields.items() if value not in (None, [], {}, "")}
     if "env" in spec:
         spec["env"] = rights.environment_of(job, request.user.pk, "…")
+    if "datasets" in spec:
+        spec["datasets"] = rights.datasets_of(job, request.user.pk)
     return spec
-
-
-def offers(job: Job) -> list[dict[str, str]]:
-    """Actions for a job in its state, most helpful first; ``kind`` marks the main and the destructive one."""
-    state = JobState(job.state)
-    if state in FINAL_STATES:
-        main, others = remedies.choices(job)
-        chosen = [(main, "main")] if main else []
-        return [
-            {"action": each.action, "label": each.label, "hint": each.hint, "kind": kind}
-            for each, kind in [*chosen, *((each, "") for each in others)]
-        ]
-    found = []
-    if state == JobState.RUNNING and not job.stop_wanted:
-        found.append({"action": "checkpoint", "label": "Checkpoint now", "kind": ""})
-    if state == JobState.HELD:
-        found.append({"action": "release", "label": "Release", "kind": "main"})
-    elif state in WAITING_STATES:
-        found.append({"action": "hold", "label": "Hold", "kind": ""})
-    if not (job.stop_wanted and job.stop_reason == "cancel"):
-        found.append({"action": "cancel", "label": "Cancel", "kind": "bad"})
-    return found
 
 
 def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
@@ -281,13 +288,16 @@ def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
     if ended.kind not in EXIT_WORDS:
         return None
     first = ended.first_failure or {}
+    tail = COLOUR.sub("", display_text(ended.log_tail.encode())) if ended.log_tail else ""
+    trace = failure.read_trace(job, tail)
     return {
         "title": EXIT_WORDS[ended.kind],
         "kind": ended.kind,
         "detail": "" if Fact.read(job.why).tells(Fact.read(ended.ending)) else ended.exit_detail,
         "rank": first.get("rank"),
         "attempt": ended.number,
-        "tail": COLOUR.sub("", display_text(ended.log_tail.encode())) if ended.log_tail else "",
+        "trace": trace,
+        "tail": "" if trace else "\n".join(tail.split("\n")[-TOLD_LINES:]),
         "next": job.reason,
         "again_at": job.next_try_at if job.state == JobState.BACKOFF else None,
     }
@@ -306,94 +316,3 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | N
         "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
         "ranks": list(ranks),
     }
-
-
-@require_POST
-def act(request: HttpRequest, job_id: UUID, action: str) -> HttpResponse:
-    """Carry out one of ``offers``; a script is answered in JSON, a form by a redirect."""
-    found = visible_job(request, job_id)
-    do = ACTIONS.get(action)
-    if do is None:
-        raise Http404
-    quiet = request.headers.get("X-Requested-With") == "fetch"
-    try:
-        shown, sentence = do(request, found)
-    except OrchestratorError as error:
-        if quiet:
-            return JsonResponse({"detail": str(error)}, status=error.status)
-        messages.error(request, str(error))
-        return redirect("job", job_id=job_id)
-    if quiet:
-        return JsonResponse({"detail": sentence})
-    messages.success(request, sentence)
-    return redirect("job", job_id=shown.pk)
-
-
-def _steer(request: HttpRequest, job: Job, act: str) -> Job:
-    return steering.steer(signed_in(request), job, act, address=audit.address_of(request))
-
-
-Act = Callable[[HttpRequest, Job], tuple[Job, str]]
-
-
-def _cancel(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    job = _steer(request, job, "cancel")
-    return job, "Cancelled." if job.is_final else "Stopping; its processes have time to shut down."
-
-
-def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(request, job, "hold"), "Held; it starts after you release it."
-
-
-def _release(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(request, job, "release"), "Released; it is back in the queue."
-
-
-def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(
-        request, job, "checkpoint"
-    ), "Requested a checkpoint; it appears in the list once it is verified."
-
-
-def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    """Keep files that the job writes outside its checkpoint folder, from now on."""
-    glob = added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
-    changed = intake.update(signed_in(request), job, {"checkpoint_glob": glob})
-    steering.note(
-        signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
-    )
-    return changed, f"Checkpoints that match {glob} are kept from now on."
-
-
-def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    made = steering.retry(signed_in(request), job, address=audit.address_of(request))
-    return made, f"Submitted again as {made.name} #{made.short_id}."
-
-
-def _resume(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    made = steering.retry(signed_in(request), job, resume=True, address=audit.address_of(request))
-    return made, f"Submitted as {made.name} #{made.short_id}; it resumes from the newest checkpoint."
-
-
-def _lighter(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    lighter = remedies.lighter_plan(job)
-    if lighter is None:
-        raise Conflict(
-            f"{job} can not be run with less memory by Berth; clone it and change what it asks for."
-        )
-    kept = Checkpoint.objects.filter(job=job).exists()
-    address = audit.address_of(request)
-    made = steering.retry(signed_in(request), job, resume=kept, plan=lighter.plan, address=address)
-    return made, f"Submitted as {made.name} #{made.short_id}: {lighter.change}."
-
-
-ACTIONS: dict[str, Act] = {
-    "lighter": _lighter,
-    "cancel": _cancel,
-    "hold": _hold,
-    "release": _release,
-    "checkpoint": _checkpoint,
-    "retry": _retry,
-    "resume": _resume,
-    "keep-files": _keep_files,
-}

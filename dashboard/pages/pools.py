@@ -9,11 +9,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
-from dashboard.parts import wall
+from dashboard.parts import device_day, wall
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 from orchestrator.people import rights
-from orchestrator.scheduler.availability import read_availability
+from orchestrator.scheduler.capacity import read_capacity
+from orchestrator.scheduler.passes.neighbours import beside_now
 
 MOST_LEASES = 30
 MOST_BOOKINGS = 20
@@ -55,8 +56,7 @@ class PoolEntry(TypedDict):
 
 
 def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wall.Tile]:
-    found = read_availability(user, devices, readings, timezone.now())
-    return wall.tiles(readings, devices, {}, {}, {}, found)
+    return wall.tiles(readings, read_capacity(user, devices, readings, timezone.now()), {}, {}, {})
 
 
 def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right: Role) -> PoolEntry:
@@ -85,6 +85,8 @@ def device(request: HttpRequest, device_id: str) -> HttpResponse:
         .filter(pk__in={lease.attempt.job_id for lease in leases})
         .values_list("pk", flat=True)
     )
+    day = device_day.day_until(timezone.now())
+    held = device_day.held(leases, day)
     context = {
         "nav": "pools",
         "device": found,
@@ -95,5 +97,13 @@ def device(request: HttpRequest, device_id: str) -> HttpResponse:
         ],
         "may_operate": rights.right_in(signed_in(request), found.pool_id) in OPERATES,
         "states": AdminState.values,
+        "charts": device_day.draw_charts(found, day),
+        "held": held,
+        "held_px": (max((one.row for one in held), default=0) + 1) * device_day.ROW_PX,
+        "visible": visible,
+        "troubles": device_day.troubles(found, day),
+        "beside": beside_now(device_id=found.pk),
+        "processes": device_day.process_rows(found, readings.device(found.pk)),
+        "ticks": day.ticks(),
     }
     return render(request, "dashboard/device.html", context)

@@ -21,7 +21,7 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Job, JobState, Pool
 from orchestrator.models.people import operated_pools
-from orchestrator.people import audit
+from orchestrator.people import audit, rights
 from orchestrator.scheduler import owner_order, passes
 from orchestrator.scheduler.forecast.planning import look_ahead
 
@@ -61,8 +61,8 @@ def queue(request: HttpRequest) -> HttpResponse:
 
 def free_now(user: AbstractBaseUser | AnonymousUser, now: datetime) -> str:
     """The free devices in words, for an empty queue; empty if the server has no devices."""
-    tiles = overview.wall_tiles(user, read_now(), now)
-    return f"{overview.room(tiles)}." if tiles else ""
+    capacity = overview.show_capacity(user, read_now(), now)
+    return f"{capacity.sentence}." if capacity.devices else ""
 
 
 def median_wait_s(jobs: QuerySet[Job], now: datetime) -> float | None:
@@ -145,6 +145,7 @@ def explain(request: HttpRequest, job_id: UUID) -> HttpResponse:
             for each in blocking.select_related("owner")[:MOST_NAMED]
         ],
         "calibration": passes.calibration(),
+        "may_steer": rights.may_steer(user, job),
     }
     return render(request, "dashboard/_explain.html", context)
 

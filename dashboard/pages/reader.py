@@ -26,8 +26,15 @@ THEIR_OWN = frozenset(
     {
         "login",
         "logout",
+        "password-change",
+        "second-factor",
+        "factor-app",
+        "factor-passkey",
+        "factor-codes",
+        "factor-remove",
         "theme",
         "token-create",
+        "agent-token-create",
         "token-revoke",
         "secret-keep",
         "secret-forget",
@@ -57,9 +64,7 @@ class ViewersLookOnly(MiddlewareMixin):
         if match.url_name in THEIR_OWN or not request.user.is_authenticated:
             return
         if rights.role_of(request.user) == Role.VIEWER:
-            raise PermissionDenied(
-                "Your role is viewer, which is read-only; ask an admin for the role submitter."
-            )
+            raise PermissionDenied(rights.why_read_only(request.user))
 
 
 def theme_of(request: HttpRequest) -> str:
@@ -74,7 +79,7 @@ def is_compact(request: HttpRequest) -> bool:
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Theme and density, in this browser."""
+    """Theme, density and, from a form that has them, single keys; in this browser."""
     answer = redirect("account")
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
@@ -85,15 +90,13 @@ def set_theme(request: HttpRequest) -> HttpResponse:
         answer.set_cookie(DENSITY_COOKIE, COMPACT, max_age=YEAR_S, samesite="Lax", httponly=True)
     else:
         answer.delete_cookie(DENSITY_COOKIE, samesite="Lax")
+    if "keys" in request.POST:
+        _set_shortcuts(answer, on=bool(request.POST.get("shortcuts")))
     return answer
 
 
-@require_POST
-def set_shortcuts(request: HttpRequest) -> HttpResponse:
-    """Single keys on or off, in this browser."""
-    answer = redirect("account")
-    if request.POST.get("shortcuts"):
+def _set_shortcuts(answer: HttpResponse, *, on: bool) -> None:
+    if on:
         answer.delete_cookie(SHORTCUTS_COOKIE, samesite="Lax")
     else:
         answer.set_cookie(SHORTCUTS_COOKIE, "off", max_age=YEAR_S, samesite="Lax", httponly=True)
-    return answer

@@ -7,7 +7,7 @@ A form names its operation in ``do`` ("PATCH /api/v1/devices/sim-0") and by each
 import copy
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,8 +18,12 @@ from django.urls import resolve
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_POST
 
+from orchestrator.api.http.reading import JsonObject
+
+# Jobs are steered by forms of their own; this one only changes their fields and writes notes about them.
 OPERATION = re.compile(
-    r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets|environments)(?:/[\w.~%{}-]+)*)"
+    r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets|environments|people|invitations"
+    r"|sweeps|sessions|models|projects|notes|links)(?:/[\w.~%{}-]+)*|(?<=PATCH )/api/v1/jobs/[\w-]+|(?<=POST )/api/v1/jobs/[\w-]+/notes)"
 )
 _OWN = frozenset({"do", "done", "csrfmiddlewaretoken"})
 _HOLE = re.compile(r"\{(\w+)\}")
@@ -35,23 +39,31 @@ def change(request: HttpRequest) -> HttpResponse:
     method, pattern = found.groups()
     body = read_fields(request.POST)
     path = _HOLE.sub(lambda hole: quote(str(body.pop(hole[1], "")) or "-", safe=""), pattern)
-    answer = _call(request, method, path, body)
+    answer = call(request, method, path, body)
     is_done = answer.status_code < 400
-    said = request.POST.get("done", "")[:300] or "Changed." if is_done else _problem(answer)
+    said = request.POST.get("done", "")[:300] or "Changed." if is_done else problem(answer)
     if request.headers.get("X-Requested-With") == "fetch":
         return JsonResponse({"detail": said}, status=200 if is_done else answer.status_code)
     (messages.success if is_done else messages.error)(request, said)
-    page = urlsplit(request.headers.get("Referer", "")).path.lstrip("/")  # two slashes would be another host
-    return redirect(f"/{page}" if page else "pools")
+    came_from = urlsplit(request.headers.get("Referer", ""))
+    page = came_from.path.lstrip("/")  # two slashes would be another host
+    return redirect(f"/{page}{f'?{came_from.query}' if came_from.query else ''}" if page else "pools")
 
 
-def read_fields(given: MultiValueDict[str, str]) -> dict[str, Any]:
-    """Convert the fields' texts; a text that is not a number stays as is, for the API to refuse."""
-    body: dict[str, Any] = {}
+def read_fields(given: MultiValueDict[str, str]) -> JsonObject:
+    """Convert the fields' texts; a text that is not a number stays as is, for the API to refuse.
+
+    ``quota.max_devices`` is the field ``max_devices`` of the object ``quota``.
+    """
+    body: JsonObject = {}
     for key in given:
         name, _, kind = key.partition(":")
-        if name not in _OWN:
-            body[name] = _READ.get(kind, str.strip)(str(given[key]))
+        if name in _OWN:
+            continue
+        outer, dot, inner = name.partition(".")
+        fields = body.setdefault(outer, {}) if dot else body
+        if isinstance(fields, dict):
+            fields[inner or outer] = _READ.get(kind, str.strip)(str(given[key]))
     return body
 
 
@@ -84,7 +96,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _call(request: HttpRequest, method: str, path: str, body: dict[str, Any]) -> HttpResponseBase:
+def call(request: HttpRequest, method: str, path: str, body: Mapping[str, Any]) -> HttpResponseBase:
     """Call the API's view as if the browser had sent JSON with the form's CSRF token."""
     view = resolve(unquote(path))
     inner: Any = copy.copy(request)
@@ -104,9 +116,15 @@ def _call(request: HttpRequest, method: str, path: str, body: dict[str, Any]) ->
     return answer
 
 
-def _problem(answer: HttpResponseBase) -> str:
+def told(answer: HttpResponseBase) -> JsonObject:
+    """What the API answered."""
+    body: JsonObject = json.loads(getattr(answer, "content", b"") or b"{}")
+    return body
+
+
+def problem(answer: HttpResponseBase) -> str:
     """The API's error sentence, with the field errors that it leaves out."""
-    told = json.loads(getattr(answer, "content", b"") or b"{}")
-    detail = told.get("detail", "It could not be changed.")
-    fields = ((name, " ".join(said)) for name, said in (told.get("errors") or {}).items())
+    body = told(answer)
+    detail = body.get("detail", "It could not be changed.")
+    fields = ((name, " ".join(said)) for name, said in (body.get("errors") or {}).items())
     return "; ".join([detail, *(f"{name}: {said}" for name, said in fields if said not in detail)])

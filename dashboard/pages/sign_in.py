@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -14,12 +15,10 @@ from django.utils import timezone
 from django.views.generic import RedirectView, TemplateView
 
 from berth import words
-from orchestrator.api.http.middleware import POLICY
-from orchestrator.exceptions import Unavailable
-from orchestrator.people import audit, sign_in_limits
-
-# Browsers apply form-action to the redirect after the form too, and the issuer is another host.
-_POLICY_WITH_ISSUER = POLICY.replace("form-action 'self'", "form-action 'self' https:")
+from dashboard.pages import sign_in_steps
+from orchestrator.api.http.middleware import POLICY_WITH_ISSUER
+from orchestrator.exceptions import Forbidden, Unavailable
+from orchestrator.people import audit, rights, sign_in_limits
 
 
 class SignInForm(AuthenticationForm):
@@ -38,8 +37,15 @@ class SignInForm(AuthenticationForm):
             )
         try:
             return super().clean()
-        except Unavailable as error:  # the directory
-            raise ValidationError(str(error), code="unavailable") from None
+        except (Unavailable, Forbidden) as error:  # the directory is away, or lets this person not in
+            raise ValidationError(str(error), code=error.code) from None
+
+    def confirm_login_allowed(self, user: User) -> None:
+        super().confirm_login_allowed(user)
+        if rights.is_service(user):
+            raise ValidationError(
+                "This is a program's account, which signs in by tokens only.", code="service"
+            )
 
 
 class SignIn(LoginView):
@@ -47,6 +53,12 @@ class SignIn(LoginView):
 
     redirect_authenticated_user = True
     authentication_form = SignInForm
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        user = form.get_user()
+        assert isinstance(user, User)  # noqa: S101  # the only kind here
+        backend: str = getattr(user, "backend", sign_in_steps.OWN_PASSWORDS)
+        return sign_in_steps.begin(self.request, user, backend=backend, to=self.get_redirect_url())
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         answer = super().form_invalid(form)
@@ -61,7 +73,7 @@ class SignIn(LoginView):
             raise PermissionDenied
         answer = super().dispatch(request, *args, **kwargs)
         if settings.SINGLE_SIGN_ON_NAME:
-            answer.headers["Content-Security-Policy"] = _POLICY_WITH_ISSUER
+            answer.headers["Content-Security-Policy"] = POLICY_WITH_ISSUER
         return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

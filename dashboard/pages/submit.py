@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
@@ -22,13 +23,17 @@ from dashboard.parts import forms
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake, starts
-from orchestrator.models import AdminState, Dataset, Job, JobSecret, Pool
+from orchestrator.models import AdminState, Dataset, Job, JobSecret, Pool, ProjectMember
 from orchestrator.people import rights
+from orchestrator.spec.job_spec import JobFields
 from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.bundles import bundles, scripts
 
 ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
+MOST_NAMED = 100  # unfinished jobs to start after
 MOST_DATASETS_SHOWN = 200
+# What a link to "Clone and edit" may fill in, as a job's page does with a change that would help.
+LINKED = frozenset({"args", "gpus", "gpu_memory_gib", "memory_gib", "pool", "priority", "time_limit_h"})
 
 
 @dataclass(slots=True)
@@ -53,7 +58,7 @@ def submit(request: HttpRequest) -> HttpResponse:
         if isinstance(value, str)
     }
     source = forms.read_source(texts)
-    code, errors = (Code(), {}) if source and not request.FILES.get("file") else _take_code(request)
+    code, errors = (Code(), {}) if source and not request.FILES.get("file") else take_code(request)
     if code.sha256 and source:
         errors["git_url"] = ["Give a file or a repository, not both: empty the address, or choose no file."]
     data, unreadable = forms.read_fields(texts, forms.chosen_data(request.POST))
@@ -84,7 +89,7 @@ def run_example(request: HttpRequest) -> HttpResponse:
 
 
 def _try_to_accept(
-    request: HttpRequest, data: dict[str, Any], errors: dict[str, list[str]]
+    request: HttpRequest, data: JobFields, errors: dict[str, list[str]]
 ) -> tuple[Job | None, int]:
     """Submit the job; if there are errors already, only collect the others, to show all at once."""
     try:
@@ -109,7 +114,7 @@ def _try_to_accept(
         return None, error.status
 
 
-def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
+def take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
     """Store the new upload, or reuse that of an earlier try."""
     upload = request.FILES.get("file")
     kept = Code(name=request.POST.get("bundle_name", "")[:200])
@@ -117,7 +122,7 @@ def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
         if isinstance(upload, UploadedFile):
             return _store(upload), {}
         if signed := request.POST.get("bundle", "")[:200]:
-            kept.sha256 = _signer(request).unsign(signed)
+            kept.sha256 = signer(request).unsign(signed)
             stored = bundles.open_bundle(settings.HOME.bundles, kept.sha256)
             kept.entrypoint = starts.only_script([file.path for file in stored.files])
             return kept, {}
@@ -128,7 +133,7 @@ def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
     return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
 
 
-def _commit_of(request: HttpRequest, code: Code) -> dict[str, Any]:
+def _commit_of(request: HttpRequest, code: Code) -> JobFields:
     """The commit of the job that a form was cloned from, if its code is still what is submitted."""
     try:
         earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.POST.get("from", ""))).first()
@@ -139,7 +144,7 @@ def _commit_of(request: HttpRequest, code: Code) -> dict[str, Any]:
     return {"git": earlier.spec_fields["git"]}
 
 
-def _signer(request: HttpRequest) -> Signer:
+def signer(request: HttpRequest) -> Signer:
     """A signer for one person: another person's hash is refused, however it was learned."""
     return Signer(salt=f"bundle of user {signed_in(request).pk}")
 
@@ -166,11 +171,12 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
         earlier = None
     if earlier is None:
         return forms.default_texts(), Code()
-    texts = forms.texts_of(earlier)
+    texts = forms.texts_of(earlier, datasets=rights.datasets_of(earlier, request.user.pk))
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
         texts["env"] = ""  # names alone would set the variables to empty values
     texts["from"] = str(earlier.pk)
+    texts |= {name: request.GET[name][: forms.MOST_TEXT] for name in LINKED & request.GET.keys()}
     name = f"the code of {earlier.name} #{earlier.short_id}" if earlier.bundle else ""
     return texts, Code(earlier.bundle, name)
 
@@ -188,16 +194,16 @@ def _page(
     usable = Dataset.objects.registered() | Dataset.objects.pushed_by(signed_in(request).pk)
     registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
     references = [dataset.reference for dataset in registered]
-    pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
+    pools = [pool_choice(pool) for pool in Pool.objects.prefetch_related("devices")]
     shown = {"file", "git_url", *forms.LABELS}
     if code.sha256:
-        code.signed = _signer(request).sign(code.sha256)
+        code.signed = signer(request).sign(code.sha256)
     context = {
         "nav": "submit",
         "code": code,
         "replaces": bool(code.sha256 and request.GET.get("replace")),
-        "main_fields": _filled(forms.MAIN, texts, errors),
-        "more_fields": _filled(forms.MORE, texts, errors),
+        "main_fields": filled(forms.MAIN, texts, errors),
+        "more_fields": filled(forms.MORE, texts, errors),
         "more_open": any(field.form_name in errors for field in forms.MORE),
         "errors": errors,
         "git": {name: texts.get(f"git_{name}", "") for name in forms.GIT_FIELDS},
@@ -208,8 +214,9 @@ def _page(
         "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
         "pools": pools,
         "pool": texts.get("pool", "default"),
+        "project": texts.get("project", ""),
+        "projects": _projects(signed_in(request), texts.get("project", "")),
         "gpus": texts.get("gpus", "1"),
-        "most_devices": max((pool["devices"] for pool in pools), default=0),
         "quick": [
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
@@ -218,10 +225,19 @@ def _page(
         "addresses": "\n".join(addresses),
         "chosen_datasets": chosen,
         "key": secrets.token_hex(16),
+        "unfinished": list(
+            Job.objects.filter(owner_id=signed_in(request).pk).unfinished().order_by("-id")[:MOST_NAMED]
+        ),
         "plan": read_plan(signed_in(request), texts, chosen),
         "last": Job.objects.filter(owner_id=signed_in(request).pk).order_by("-id").first(),
     }
     return render(request, "dashboard/submit.html", context, status=status)
+
+
+def _projects(user: User, chosen: str) -> list[str]:
+    """The person's projects, and the one of a job that is cloned: the submit says if they are not in it."""
+    own = ProjectMember.objects.filter(user=user).values_list("project_id", flat=True)
+    return sorted({*own, *([chosen] if chosen else [])})
 
 
 class PoolChoice(TypedDict):
@@ -238,7 +254,7 @@ class FilledField(TypedDict):
     placeholder: str
 
 
-def _pool(pool: Pool) -> PoolChoice:
+def pool_choice(pool: Pool) -> PoolChoice:
     usable = [device for device in pool.devices.all() if device.admin_state != AdminState.DISABLED]
     return {
         "name": pool.name,
@@ -247,7 +263,7 @@ def _pool(pool: Pool) -> PoolChoice:
     }
 
 
-def _filled(
+def filled(
     fields: Sequence[JobField], texts: dict[str, str], errors: dict[str, list[str]]
 ) -> list[FilledField]:
     """What the template shows of each field, with its text and its errors."""

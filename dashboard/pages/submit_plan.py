@@ -32,7 +32,7 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
     if source := forms.read_source(posted):
         data["source"] = source
     file_name = posted.get("file_name", "")
-    is_script = not (data.get("module") or data.get("command"))
+    is_script = not any(data.get(name) for name in ("module", "command", "program"))
     code = file_name or (data.get("entrypoint", "train.py") if is_script else ".")
     command = command_line(data, forms.DEFAULTS, code)
     if file_name.endswith(".py") and is_script and not source:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages.reader import signed_in
-from orchestrator.api.resources.usage import HOUR_S, UsageWindow, as_csv, usage_for
+from orchestrator.api.resources.usage import HOUR_S, KWH_J, UsageWindow, as_csv, usage_for
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.people.ledger import JOB
@@ -90,6 +90,7 @@ class UsageWords(TypedDict):
     jobs: int
     mean_wait: str
     longest_wait: str
+    energy: str
 
 
 class UseShare(TypedDict):
@@ -109,6 +110,7 @@ def _row(row: UsageRow) -> UsageWords:
         "jobs": row.jobs_started,
         "mean_wait": "" if row.mean_queue_s is None else words.duration(row.mean_queue_s),
         "longest_wait": words.duration(row.longest_queue_s) if row.jobs_started else "",
+        "energy": f"{row.energy_j / KWH_J:,.1f}" if row.energy_j else "",
     }
 
 
@@ -121,6 +123,7 @@ def _total(found: Usage) -> UsageRow:
         sum(row.jobs_started for row in found.rows),
         sum(row.queue_s for row in found.rows),
         max((row.longest_queue_s for row in found.rows), default=0.0),
+        sum(row.energy_j for row in found.rows),
     )
 
 

@@ -8,9 +8,10 @@ from statistics import mean, stdev
 from typing import Any
 
 from berth import words
-from berth.arguments import by_name
+from berth.arguments import by_name, number_or_text
 from berth.job_fields import SETTINGS
-from berth.metric_names import in_loss_order, is_loss
+from berth.metric_names import in_loss_order, lower_is_better
+from dashboard.parts.code_changes import versions
 from dashboard.parts.rows import main_loss, recorded
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.people import rights
@@ -27,6 +28,7 @@ class Cell:
     text: str
     change: str = ""  # against the baseline: +12 %
     same: bool = False  # as the baseline
+    best: bool = False  # of all, where the name of the row says which way is better
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Row:
     cells: list[Cell]
     differs: bool
     note: str = ""
+    numbers: Sequence[float | None] = ()  # what the row sorts by; texts where it has none
 
 
 def compare(
@@ -58,8 +61,16 @@ def compare(
     return [row for row in rows if any(cell.text for cell in row.cells)]
 
 
+def settings_that_differ(before: Job, after: Job, reader_id: int | None) -> list[Row]:
+    """The settings, arguments, variables and packages of two jobs that are not the same; code apart."""
+    rows = _settings([before, after], 0, reader_id)
+    return [row for row in rows if row.differs and row.name != "code"]
+
+
 def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list[Row]:
-    specs = [job.spec.model_dump(mode="json") for job in jobs]
+    specs = [
+        job.spec.model_dump(mode="json") | {"datasets": rights.datasets_of(job, reader_id)} for job in jobs
+    ]
     rows = [
         _texts(field.name, [field.text(spec[field.name]) for spec in specs], baseline)
         for field in SETTINGS
@@ -68,15 +79,9 @@ def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list
     rows += _union("", [by_name(job.spec.args) for job in jobs], baseline)
     environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
     rows += _union("env ", environments, baseline)
-    installed = _union("package ", [_versions(job) for job in jobs], baseline)
+    installed = _union("package ", [versions(job) for job in jobs], baseline)
     rows += [row for row in installed if row.differs]  # dozens are the same
     return [*rows, _texts("code", [job.bundle[:8] for job in jobs], baseline)]
-
-
-def _versions(job: Job) -> dict[str, str]:
-    """The resolved packages of a job; empty with Berth's own."""
-    packages = job.environment.packages if job.environment else []
-    return {package["name"]: package["version"] for package in packages}
 
 
 def _results(
@@ -99,12 +104,13 @@ def _results(
                 name,
                 [recorded(job.last_values.get(name)) for job in jobs],
                 baseline,
-                note="lower is better" if is_loss(name) else "last value",
+                note=_note(name),
+                lower=lower_is_better(name),
             )
             for name in _metrics(jobs)
         ),
-        _numbers("steps", [job.step for job in jobs], baseline),
-        _numbers("s/step", step_s, baseline, note="lower is better"),
+        _numbers("steps done", [job.step for job in jobs], baseline),
+        _numbers("s/step", step_s, baseline, note="lower is better", lower=True),
         _numbers("peak memory a device", peaks, baseline, unit="size"),
         _numbers("run time", run_s, baseline, unit="duration"),
         _numbers(
@@ -167,18 +173,58 @@ def _texts(name: str, texts: Sequence[str], baseline: int) -> Row:
     return Row(name, cells, differs=len(set(texts)) > 1)
 
 
+def _note(name: str) -> str:
+    lower = lower_is_better(name)
+    return "last value" if lower is None else f"{'lower' if lower else 'higher'} is better"
+
+
 def _numbers(
-    name: str, values: Sequence[float | None], baseline: int, *, unit: str = "value", note: str = ""
+    name: str,
+    values: Sequence[float | None],
+    baseline: int,
+    *,
+    unit: str = "value",
+    note: str = "",
+    lower: bool | None = None,
 ) -> Row:
     say = {"value": words.value, "duration": words.duration, "size": words.size}[unit]
     base = values[baseline]
+    best = _best(values, lower=lower)
     cells = [
-        Cell("" if value is None else say(value), "" if at == baseline else _change(value, base))
+        Cell(
+            "" if value is None else say(value),
+            "" if at == baseline else _change(value, base),
+            best=best is not None and value == best,
+        )
         for at, value in enumerate(values)
     ]
-    return Row(
-        name, cells, differs=len({str(value) for value in values}) > 1, note=note
-    )  # NaN equals nothing
+    differs = len({str(value) for value in values}) > 1  # as text: NaN equals nothing
+    return Row(name, cells, differs, note, values)
+
+
+def _best(values: Sequence[float | None], *, lower: bool | None) -> float | None:
+    """The best number, where the numbers differ and one way is better."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if lower is None or len(set(known)) < 2:
+        return None
+    return min(known) if lower else max(known)
+
+
+def order(rows: Sequence[Row], name: str, *, down: bool) -> list[int] | None:
+    """Places of the jobs, sorted by a row; jobs without a value come last. None: there is no such row."""
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        return None
+    keys: list[float | str | None] = [
+        None if number is None or not math.isfinite(number) else number for number in row.numbers
+    ] or [_sortable(cell.text) for cell in row.cells]
+    known = [at for at, key in enumerate(keys) if key is not None]
+    known.sort(key=lambda at: (isinstance(keys[at], str), keys[at]), reverse=down)
+    return [*known, *(at for at, key in enumerate(keys) if key is None)]
+
+
+def _sortable(text: str) -> float | str | None:
+    return number_or_text(text) if text else None
 
 
 def _change(value: float | None, base: float | None) -> str:

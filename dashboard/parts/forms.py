@@ -4,16 +4,17 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import QueryDict
 
 from berth.arguments import WrongUse, duration_s
-from berth.field import UNITS_S, JobField, written_duration, written_number, written_time
+from berth.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
 from berth.job_fields import BY_NAME, FIELDS
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Job
-from orchestrator.spec.job_spec import JobSpec
+from orchestrator.spec.job_spec import JobFields, JobSpec
 
 TRUE, FALSE = "1", "0"
 MAIN = tuple(field for field in FIELDS if field.form == "main")
@@ -34,14 +35,12 @@ class _Unreadable(Exception):
     """A text of the form that has no value; the message stands beside its field."""
 
 
-def read_fields(
-    posted: Mapping[str, str], datasets: list[str]
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def read_fields(posted: Mapping[str, str], datasets: list[str]) -> tuple[JobFields, dict[str, list[str]]]:
     """The job that a filled form describes, and what cannot be read, by the names of the form.
 
     What can be read but breaks a rule is left to ``intake.parse_spec``.
     """
-    job: dict[str, Any] = {"datasets": datasets} if datasets else {}
+    job: JobFields = {"datasets": datasets} if datasets else {}
     errors: dict[str, list[str]] = {}
     for field in FIELDS:
         text = posted.get(field.form_name, "")
@@ -76,6 +75,8 @@ def _read(field: JobField, text: str) -> Any:
     match field.kind:
         case "count" | "number":
             return _read_number(text.strip(), whole=field.kind == "count")
+        case "devices":
+            return read_devices(text.strip())
         case "duration":
             return _read_duration(text.strip(), field.unit)
         case "arguments":
@@ -157,9 +158,15 @@ def _quoted(value: str) -> str:
     return f"$'{escaped}'"
 
 
-def texts_of(job: Job) -> dict[str, str]:
-    """The texts of a form that submits this job once more; of an array's member, that member alone."""
-    spec: dict[str, Any] = {**DEFAULTS, **job.spec.model_dump(mode="json")}
+def texts_of(job: Job, *, datasets: Sequence[str]) -> dict[str, str]:
+    """The texts of a form that submits this job once more; of an array's member, that member alone.
+
+    Args:
+        datasets: as the reader may see them.
+    """
+    spec: JobFields = {**DEFAULTS, **job.spec.model_dump(mode="json")}
+    spec["env"] = intake.env_to_repeat(job)
+    spec["datasets"] = list(datasets)
     spec["array"] = None if job.array_index is None else str(job.array_index)
     texts = {field.form_name: _write(field, spec[field.name]) for field in FIELDS if field.form}
     if job.checkout is not None and not job.bundle:  # its code never came

@@ -1,4 +1,4 @@
-"""Recent events of a person's own jobs, for the bell."""
+"""Recent events of a person's own jobs and sweeps, for the bell."""
 
 from datetime import datetime, timedelta
 from typing import TypedDict
@@ -8,9 +8,11 @@ from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.events import Happened
-from orchestrator.models import FINAL_STATES, Job, JobEvent, JobState
+from orchestrator.facts.events import Happened, SweepFact
+from orchestrator.facts.record import fact
+from orchestrator.models import FINAL_STATES, Job, JobEvent, JobState, Sweep, SweepState
 from orchestrator.people.notices.events import WATCHERS
+from orchestrator.sentences import say_json
 
 SEEN_COOKIE = "berth_seen"
 KEPT = timedelta(days=14)
@@ -28,25 +30,44 @@ SAID = {
 
 
 class Notice(TypedDict):
-    event: JobEvent
-    job: Job
+    """About a job, or about a sweep, whose trials have none of their own."""
+
+    state: str
+    of_sweep: bool
+    about: Job | Sweep
     said: str
     why: str
+    at: datetime
 
 
 def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[Notice]:
     """Newest first; what the person did themselves is left out."""
-    return [
+    of_jobs: list[Notice] = [
         {
-            "event": event,
-            "job": event.job,
+            "state": event.to_state,
+            "of_sweep": False,
+            "about": event.job,
             "said": "look at it"
             if event.from_state == event.to_state
             else SAID.get(JobState(event.to_state), event.to_state),
             "why": "" if adds_nothing(event) else event.reason,
+            "at": event.at,
         }
         for event in _events(user, now - KEPT).select_related("job").order_by("-at")[:MOST]
     ]
+    of_sweeps: list[Notice] = [
+        {
+            "state": sweep.state,
+            "of_sweep": True,
+            "about": sweep,
+            "said": "ended" if sweep.state == SweepState.ENDED else f"has {sweep.state}",
+            "why": say_json(sweep.why),
+            "at": sweep.ended_at,
+        }
+        for sweep in _sweeps(user, now - KEPT).order_by("-ended_at")[:MOST]
+        if sweep.ended_at is not None
+    ]
+    return sorted([*of_jobs, *of_sweeps], key=lambda notice: notice["at"], reverse=True)[:MOST]
 
 
 def adds_nothing(event: JobEvent) -> bool:
@@ -63,12 +84,20 @@ def count_unseen(request: HttpRequest, now: datetime) -> int:
         since = datetime.fromtimestamp(float(request.COOKIES.get(SEEN_COOKIE, "")), tz=now.tzinfo)
     except (ValueError, OverflowError, OSError):
         since = now - timedelta(days=1)
-    return _events(request.user, max(since, now - KEPT))[:MOST_COUNTED].count()
+    since = max(since, now - KEPT)
+    events = _events(request.user, since)[:MOST_COUNTED].count()
+    return min(MOST_COUNTED, events + _sweeps(request.user, since)[:MOST_COUNTED].count())
 
 
 def _events(user: AbstractBaseUser | AnonymousUser, since: datetime) -> QuerySet[JobEvent]:
     news = Q(to_state__in=[*FINAL_STATES, JobState.RUNNING, JobState.BACKOFF, JobState.UNKNOWN])
-    warnings = Q(from_state=F("to_state"), actor__in=WATCHERS)
+    warnings = Q(from_state=F("to_state")) & (Q(actor__in=WATCHERS) | Q(kind=Happened.DEVICE_DRAINED))
     told = (news & ~Q(from_state=F("to_state"))) | warnings
-    happened = JobEvent.objects.filter(told, job__owner_id=user.pk, at__gt=since)
+    happened = JobEvent.objects.filter(told, job__owner_id=user.pk, job__trial__isnull=True, at__gt=since)
     return happened.exclude(actor=getattr(user, "username", ""))
+
+
+def _sweeps(user: AbstractBaseUser | AnonymousUser, since: datetime) -> QuerySet[Sweep]:
+    """The person's sweeps that have ended, other than by themselves."""
+    ended = Sweep.objects.filter(owner_id=user.pk, ended_at__gt=since)
+    return ended.exclude(why=fact(SweepFact.STOPPED_BY, by=getattr(user, "username", "")).as_json())

@@ -31,6 +31,10 @@ class Offer(TypedDict):
     stops: int  # jobs that it would stop
     field: str  # of the submit form
     value: str
+    in_place: bool  # a waiting job takes it as it is; other changes need a clone
+
+
+IN_PLACE = {"time_limit_h": "time_limit_s", "priority": "priority"}  # by field of the form
 
 
 def told(changes: Iterable[Change]) -> list[Offer]:
@@ -39,6 +43,12 @@ def told(changes: Iterable[Change]) -> list[Offer]:
         if each.change in _LIKE:
             say, field, write = _LIKE[each.change]
             found.append(
-                {"text": say(each.value), "stops": each.stops, "field": field, "value": write(each.value)}
+                {
+                    "text": say(each.value),
+                    "stops": each.stops,
+                    "field": field,
+                    "value": write(each.value),
+                    "in_place": field in IN_PLACE,
+                }
             )
     return found

@@ -1,10 +1,12 @@
-"""What a person can do about an ended job: the most helpful action first, then the others."""
+"""What a person can do about a job in its state: the most helpful action first, then the others."""
 
-from dataclasses import dataclass
+import re
+import shlex
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from orchestrator.jobs import training_plans
-from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState
+from orchestrator.models import FINAL_STATES, WAITING_STATES, Attempt, Checkpoint, ExitKind, Job, JobState
 
 
 class Remedy(Enum):
@@ -36,15 +38,95 @@ REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One action on an ended job: ``retry``, ``resume``, ``lighter`` or, by the submit form, ``edit`` and ``replace``."""
+    """One action on a job; ``edit`` and ``replace`` lead to the submit form, the others are carried out at once."""
 
     action: str
     label: str
     hint: str = ""
+    kind: str = ""  # "main" or "bad": how its button looks at the head of the page
 
 
 EDIT = Choice("edit", "Clone and edit")
 AGAIN = Choice("retry", "Run again")
+CANCEL = Choice("cancel", "Cancel", kind="bad")
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A changed request that fits the failure: a link to the submit form with one field filled in."""
+
+    label: str
+    field: str  # of the form
+    value: str
+
+
+_BATCH = re.compile(r"(?:^|[-_.])(?:batch|bs)(?:[-_]?size)?$|^-b$", re.IGNORECASE)
+_WHOLE = re.compile(r"[1-9]\d{0,8}")
+
+
+def fixes(job: Job) -> list[Fix]:
+    """Changes of the request that may cure the way it ended, the likeliest first."""
+    match ending_of(job):
+        case ExitKind.OOM_GPU:
+            return [*_half_batch(job), *_more("gpu_memory_gib", job, "on each device")]
+        case ExitKind.OOM_CPU:
+            return _more("memory_gib", job, "main memory")
+        case ExitKind.TIMEOUT:
+            limit_s = job.time_limit_s
+            return (
+                [Fix("Clone with twice the time", "time_limit_h", f"{2 * limit_s / 3600:g}")]
+                if limit_s
+                else []
+            )
+    return []
+
+
+def _half_batch(job: Job) -> list[Fix]:
+    """Half of the batch size that the arguments name: ``--batch-size 32``, ``--bs=32``, ``train.batch_size=32``."""
+    words = [str(word) for word in job.spec_fields.get("args") or []]
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if not _BATCH.search(name):
+            continue
+        place = at if equals else at + 1
+        value = value if equals else "".join(words[place : place + 1])
+        if _WHOLE.fullmatch(value) and int(value) > 1:
+            half = str(int(value) // 2)
+            changed = [*words[:place], f"{name}={half}" if equals else half, *words[place + 1 :]]
+            return [Fix(f"Clone with {name} {half}", "args", shlex.join(changed))]
+    return []
+
+
+def _more(field: str, job: Job, where: str) -> list[Fix]:
+    asked = job.spec_fields.get(field)
+    return [Fix(f"Clone with {2 * asked:g} GiB {where}", field, f"{2 * asked:g}")] if asked else []
+
+
+def offers(job: Job, *, may_steer: bool) -> tuple[Choice, list[Choice]]:
+    """The one action at the head of the job's page, and the others for its menu."""
+    if not may_steer:
+        return EDIT, []
+    if job.state in FINAL_STATES:
+        main, others = choices(job)
+        return (replace(main, kind="main"), others) if main else (others[0], others[1:])
+    return _going(job)
+
+
+def _going(job: Job) -> tuple[Choice, list[Choice]]:
+    """The actions on a job that has not ended."""
+    ends = [] if job.stop_wanted and job.stop_reason == "cancel" else [CANCEL]
+    if job.state == JobState.HELD:
+        return Choice("release", "Release", kind="main"), [*ends, EDIT]
+    asks = []
+    if job.state == JobState.RUNNING and not job.stop_wanted:
+        asks = [
+            Choice("checkpoint", "Checkpoint now"),
+            Choice("profile", "Profile", "Where the time of its next steps goes"),
+        ]
+    elif job.state in WAITING_STATES:
+        asks = [Choice("hold", "Hold")]
+    first, *others = [*ends, *asks, EDIT]
+    return first, others
 
 
 def choices(job: Job) -> tuple[Choice | None, list[Choice]]:

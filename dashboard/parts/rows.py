@@ -13,7 +13,7 @@ from django.db.models import Case, QuerySet, When
 from berth import words
 from berth.metric_names import in_loss_order
 from orchestrator.jobs.progress import is_silent
-from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
+from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease, SweepTrial
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduler import owner_order, waiting
 from orchestrator.scheduler.core import line
@@ -54,6 +54,7 @@ class OwnRow(PublicRow):
     rate: str
     diverged: int | None
     alarm: str
+    trial: bool  # of a sweep, which has its own messages
 
 
 class DetailRow(OwnRow):
@@ -79,6 +80,7 @@ def read_board(now: datetime) -> list[Entry]:
     """Every current job: waiting jobs in the order of the queue, then the others, newest first."""
     jobs = first_in_order(current_jobs(now), MOST_ROWS)
     labels = device_labels([job.pk for job in jobs if holds_devices(job)])
+    trials = set(SweepTrial.objects.filter(job__in=jobs).values_list("job", flat=True))
     queue = in_order([job for job in jobs if job.state in WAITING_STATES])
     others = [job for job in jobs if job.state not in WAITING_STATES]
     others.sort(key=lambda job: job.pk, reverse=True)
@@ -87,7 +89,7 @@ def read_board(now: datetime) -> list[Entry]:
             job.owner_id,
             job.state,
             public_row(job, labels.get(job.pk, []), now),
-            own_row(job, labels.get(job.pk, []), now),
+            own_row(job, labels.get(job.pk, []), now, trial=job.pk in trials),
         )
         for job in [*queue, *others]
     ]
@@ -226,7 +228,7 @@ def public_row(job: Job, devices: list[str], now: datetime) -> PublicRow:
     }
 
 
-def own_row(job: Job, devices: list[str], now: datetime) -> OwnRow:
+def own_row(job: Job, devices: list[str], now: datetime, *, trial: bool = False) -> OwnRow:
     """The row of a job for its owner and staff."""
     loss = main_loss(job.last_values)
     public = public_row(job, devices, now)
@@ -246,6 +248,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> OwnRow:
         "rate": throughput(job),
         "diverged": job.diverged_step,
         "alarm": alarm(job, now),
+        "trial": trial,
     }
 
 

@@ -13,6 +13,7 @@ from dashboard.parts.rows import OwnRow
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
 from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, DeviceAvailability
+from orchestrator.scheduler.capacity import Capacity, DeviceCapacity
 
 COLOURS = 8
 
@@ -28,7 +29,10 @@ def colour_classes(colour: int | None) -> str:
 def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
     """A digest of everything on the wall but its numbers; when it changes, the tiles are redrawn."""
     facts = [
-        [[device.pk, device.admin_state, device.health, device.health_reason] for device in devices],
+        [
+            [device.pk, device.admin_state, device.drain_reason, device.health, device.health_reason]
+            for device in devices
+        ],
         [
             [
                 entry["id"],
@@ -100,6 +104,8 @@ class TileJob(TypedDict):
     row: OwnRow | None
     started: datetime | None
     share: float
+    claimed: int | None  # bytes; None: the whole device
+    claim_share: float  # percent of the device; 0 without a claim
 
 
 class Tile(TypedDict):
@@ -117,41 +123,37 @@ class Tile(TypedDict):
     stale: bool
     standing: DeviceAvailability
     free: bool
+    claimable: int  # bytes, on a device that jobs share
 
 
 def tiles(
     readings: NowReadings,
-    devices: Iterable[Device],
+    capacity: Capacity,
     rows: Mapping[str, OwnRow],
     links: Mapping[str, str],
     started: Mapping[str, datetime | None],
-    found: Mapping[str, DeviceAvailability],
 ) -> list[Tile]:
-    """One tile for every device of the database, in the order of their indices.
+    """One tile for every device of the capacity, in its order.
 
     Args:
         rows: the reader's own jobs by id, for loss and expected end.
         links: the address of each job that the reader may open, by id.
         started: when each running job's attempt started, by id.
-        found: availability of each device for this reader, by device id.
     """
-    return [
-        _tile(device, readings.device(device.pk), rows, links, started, found[device.pk])
-        for device in devices
-    ]
+    return [_tile(each, readings.device(each.device.pk), rows, links, started) for each in capacity.devices]
 
 
 def _tile(
-    device: Device,
+    offer: DeviceCapacity,
     entry: Mapping[str, Any] | None,
     rows: Mapping[str, OwnRow],
     links: Mapping[str, str],
     started: Mapping[str, datetime | None],
-    standing: DeviceAvailability,
 ) -> Tile:
+    device, standing = offer.device, offer.standing
     entry = entry or {"holders": [], "processes": []}
     total = int(entry.get("total_bytes") or device.memory_bytes)
-    by_job = _bytes_by_job(entry)
+    by_job, claims = _bytes_by_job(entry), offer.claimed_bytes
     jobs: dict[str, TileJob] = {}
     for holder in entry.get("holders", []):
         job_id = str(holder["job"])
@@ -166,7 +168,9 @@ def _tile(
                 "url": links.get(job_id, ""),
                 "row": rows.get(job_id),
                 "started": started.get(job_id),
-                "share": _percent(by_job.get(job_id[-8:], 0), total),
+                "share": _percent(by_job.get(job_id[-8:], 0), claims.get(job_id) or total),
+                "claimed": claims.get(job_id),
+                "claim_share": _percent(claims.get(job_id) or 0, total),
             },
         )
         one["ranks"].append(holder["rank"])
@@ -184,6 +188,7 @@ def _tile(
         "stale": entry.get("stale", False) or "used_bytes" not in entry,
         "standing": standing,
         "free": standing.is_free,
+        "claimable": offer.claimable_bytes if jobs else 0,
     }
 
 
@@ -197,15 +202,17 @@ def program(process: Mapping[str, Any]) -> str:
 
 
 def _strangers(entry: Mapping[str, Any]) -> str:
-    """Owners of external processes on the device: carl (python), root (Xorg)."""
-    seen: dict[str, None] = {}
-    for process in entry.get("processes", []):
-        if not process.get("job"):
-            command = program(process)
-            who = process.get("user") or "somebody"
-            seen[f"{who} ({command})" if command else who] = None
-    names = list(seen)
+    """External processes on the device with their owners: carl (python, pid 4000, 3 h)."""
+    processes = [process for process in entry.get("processes", []) if not process.get("job")]
+    names = [_stranger(process) for process in processes]
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def _stranger(process: Mapping[str, Any]) -> str:
+    age_s = process.get("age_s")
+    age = words.duration(age_s) if age_s is not None else ""
+    facts = [program(process), f"pid {process['pid']}", age]
+    return f"{process.get('user') or 'somebody'} ({', '.join(fact for fact in facts if fact)})"
 
 
 def age_s(readings: NowReadings) -> float:

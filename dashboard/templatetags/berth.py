@@ -1,17 +1,20 @@
 """Template tags and filters for states, sizes and times."""
 
 from datetime import UTC, datetime
+from functools import cache
 from urllib.parse import quote
 
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from berth import words
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import Attempt, JobState, StopReason
+from orchestrator.scheduler.forecast.steps import Step
+from orchestrator.sharing import notes
 
 register = template.Library()
 register.filter("size", words.size)
@@ -19,6 +22,13 @@ register.filter("gib", words.gib)
 register.filter("duration", words.duration)
 register.filter("value", words.value)
 register.filter("listed", words.listed)
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    """Markdown of a note as HTML, which ``notes.as_html`` makes harmless."""
+    return mark_safe(notes.as_html(text))  # noqa: S308  # cleaned there
+
 
 FAVICON = (
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
@@ -64,6 +74,20 @@ def state(name: str, stop_reason: str = "") -> SafeString:
     )
 
 
+# Sweeps and their trials, by the job's state that looks as theirs should.
+_LOOKS = {"paused": JobState.HELD, "ended": JobState.SUCCEEDED, "stopped": JobState.CANCELLED}
+
+
+@register.simple_tag
+@cache  # a page has one for each of hundreds of trials
+def trial_state(name: str) -> SafeString:
+    """Render the state of a sweep or of a trial."""
+    looks = _LOOKS.get(name, name)
+    return format_html(
+        '<span class="state state-{}">{}<span>{}</span></span>', str(looks), icon(str(looks)), name
+    )
+
+
 @register.simple_tag
 def when(at: datetime | None) -> SafeString:
     """Render a relative time; the script keeps it fresh, and the title has the exact time."""
@@ -93,10 +117,19 @@ def clock(at: datetime | float | None) -> SafeString:
         return SafeString("")
     exact = at if isinstance(at, datetime) else moment(at)
     return format_html(
-        '<time datetime="{}" title="{}" data-clock>{} UTC</time>',
+        '<time datetime="{}" title="{}" data-clock>{}<span class="zone"> UTC</span></time>',
         exact.isoformat(),
         _exact(exact),
         exact.strftime("%H:%M"),
+    )
+
+
+@register.simple_tag
+def offer_range(step: Step) -> str:
+    """The range of an estimated start, relative to now, and the jobs that are paused for it."""
+    said = f"starts {words.start_range(step.start_earliest, step.start_latest, timezone.now())}"
+    return (
+        f"{said}, once {words.plural(step.stops, 'job has', 'jobs have')} been paused" if step.stops else said
     )
 
 
@@ -125,6 +158,6 @@ def course(attempt: Attempt) -> str:
 
 
 @register.filter
-def sandbox(attempt: Attempt) -> dict[str, object] | None:
+def sandbox(attempt: Attempt) -> isolation.Description | None:
     """Describe the sandbox of an attempt."""
     return isolation.describe(attempt.sandbox_level, attempt.sandbox_walls)

@@ -4,7 +4,7 @@ import { button, by, make } from "./dom.js";
 const MOST = 3;
 const STAYS_MS = 6000;
 const UNDO_MS = 5000;
-const UNANSWERED = "The server did not answer, so nothing was changed. Try again.";
+export const UNANSWERED = "The server did not answer, so nothing was changed. Try again.";
 let undoLast = null;
 
 // Errors stay until they are closed.
@@ -46,6 +46,17 @@ export function undo() {
   undoLast?.();
 }
 
+// What is done already, and can be taken back while its message stands.
+export function offerUndo(text, run) {
+  const undo = () => {
+    close();
+    undoLast = null;
+    return run();
+  };
+  const close = toast(text, { action: { label: "Undo", run: undo } });
+  undoLast = undo;
+}
+
 // Posts a form in the background and shows the server's sentence; whether it was done.
 export async function post(address, fields) {
   const body = fields instanceof FormData ? fields : new URLSearchParams(fields);
@@ -70,12 +81,13 @@ export async function send(method, address, data) {
   return Boolean(answer?.ok);
 }
 
-async function call(address, { headers, ...options }) {
+export async function call(address, { headers, ...options }) {
   const answer = await fetch(address, {
     ...options,
     headers: { ...headers, "X-CSRFToken": document.documentElement.dataset.csrf ?? "" },
   }).catch(() => null);
-  return { answer, detail: (await answer?.json().catch(() => null))?.detail };
+  const told = await answer?.json().catch(() => null);
+  return { answer, told, detail: told?.detail };
 }
 
 // The clipboard is there over HTTPS and on this machine only.

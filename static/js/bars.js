@@ -47,9 +47,8 @@ const usage = by("usage-data");
 const figure = by("usage-chart");
 if (usage && figure) {
   const data = JSON.parse(usage.textContent);
-  figure.hidden = !data.keys.length;
-  if (!figure.hidden) drawUsage(data);
-  onThemeChange(() => figure.hidden || drawUsage(data));
+  drawUsage(data);
+  onThemeChange(() => drawUsage(data));
 }
 
 async function drawUsage(data) {

@@ -78,9 +78,18 @@ export function smoothed({ y, n }, share) {
 export function scaleOf(series, { logScale, clips, fromZero }, format) {
   const scale = logScale
     ? logarithmic(series, format)
-    : { map: null, type: "linear", axis: { rangemode: fromZero ? "tozero" : "normal" }, notes: [] };
+    : { map: null, type: "linear", axis: fromZero ? { rangemode: "tozero" } : aroundConstant(series), notes: [] };
   if (clips) clip(scale, series);
   return scale;
+}
+
+// Plotly would draw a constant from one below to one above it, where 0.0003 looks like 0.
+function aroundConstant(series) {
+  const all = series.flatMap(({ data }) => [...(data.y_min ?? data.y), ...(data.y_max ?? data.y)]).filter((y) => y !== null);
+  const [first] = all;
+  if (!first || all.some((y) => y !== first)) return { rangemode: "normal" };
+  const room = Math.abs(first) / 2;
+  return { range: [first - room, first + room] };
 }
 
 function logarithmic(series, format) {

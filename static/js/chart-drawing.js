@@ -25,11 +25,23 @@ export function readEnd(kind, end) {
   return fromDrawnX(kind, typeof end === "string" ? Date.parse(`${end.replace(" ", "T")}Z`) : end);
 }
 
-export function tracesOf(series, scale, { xKind, smooth }) {
-  return [...series.flatMap((one, index) => linesOf(one, index, scale, xKind, smooth)), ...brokenOf(series, xKind)];
+export function tracesOf(series, scale, { xKind, smooth, spots = [] }) {
+  return [
+    ...series.flatMap((one, index) => linesOf(one, index, scale, xKind, smooth)),
+    ...spotsOf(spots, scale, xKind),
+    ...brokenOf(series, xKind),
+  ];
 }
 
-function linesOf({ colour: name, data }, index, { map }, xKind, smooth) {
+// What stands out, in a ring.
+function spotsOf(spots, { map }, xKind) {
+  if (!spots.length) return [];
+  const y = spots.map(([, value]) => (map ? map(value) : value));
+  const marker = { symbol: "circle-open", size: 9, color: colour("warning"), line: { width: 1.5 } };
+  return [{ x: spots.map(([x]) => drawnX(xKind, x)), y, mode: "markers", hoverinfo: "skip", marker }];
+}
+
+function linesOf({ colour: name, data, isDashed }, index, { map }, xKind, smooth) {
   const x = xKind === "time" ? data.x.map((at) => drawnX(xKind, at)) : data.x;
   const drawn = (values) => (map ? values.map(map) : values);
   const traces = [];
@@ -51,7 +63,7 @@ function linesOf({ colour: name, data }, index, { map }, xKind, smooth) {
     mode,
     connectgaps: false,
     hoverinfo: "skip",
-    line: { width: 1.5, dash: index > 3 ? "dash" : "solid", color: colour(name, alpha) },
+    line: { width: 1.5, dash: (isDashed ?? index > 3) ? "dash" : "solid", color: colour(name, alpha) },
   });
   const found = data.tail === undefined || data.tail === null ? -1 : data.x.findIndex((at) => at >= data.tail);
   const end = found < 0 ? x.length : found;
@@ -125,6 +137,8 @@ export function barLayout({ xaxis, yaxis, ...layout }) {
   };
 }
 
+const END_LETTERS = 24;
+
 // Plotly reads a little markup in titles and labels; a name is text.
 export function asText(name, longest) {
   const short = name.length > longest ? `${name.slice(0, longest)}…` : name;
@@ -156,31 +170,34 @@ export function layoutOf(chart, series, scale) {
             scale.axis.rangemode === "tozero",
           )
         : [],
-    shapes: chart.marks.map(({ x }) => ({
+    // An attempt is a dashed line through the chart, a note a dotted one, a checkpoint a short one at its foot.
+    shapes: chart.marks.map(({ attempt, note, x }) => ({
       type: "line",
       xref: "x",
       yref: "paper",
       x0: drawnX(xKind, x),
       x1: drawnX(xKind, x),
       y0: 0,
-      y1: 1,
-      line: { color: colour("edge"), width: 1, dash: "dash" },
+      y1: attempt || note ? 1 : 0.06,
+      line:
+        attempt || note ? { color: colour("edge"), width: 1, dash: note ? "dot" : "dash" } : { color: colour("good"), width: 2 },
     })),
   };
 }
 
-// The line's letter at its end; only letters of ours are drawn by Plotly, names of jobs are not.
-function endLabel({ label, colour: name, data }, xKind, { map, type }) {
+// The line's name at its end, above it.
+function endLabel({ end, colour: name, data }, xKind, { map, type }) {
   const last = data.y.at(-1) ?? null;
-  if (!/^[A-Z]$/.test(label) || last === null || name === "edge") return [];
+  if (!end || last === null) return [];
   const y = type === "log" ? Math.log10(last) : map ? map(last) : last;
   return [
     {
       x: drawnX(xKind, data.x.at(-1)),
       y,
-      text: label,
+      text: asText(end, END_LETTERS),
       showarrow: false,
-      xanchor: "left",
+      xanchor: "right",
+      yanchor: "bottom",
       font: { color: colour(name), size: 12 },
     },
   ];

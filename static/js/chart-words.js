@@ -51,7 +51,12 @@ export function sentence(chart, data, notes) {
   if (data.bucket > 1 && data.total > data.x.length)
     parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
   if (broken) parts.push(broken);
-  for (const { attempt, x } of chart.marks) parts.push(`attempt ${attempt} from ${placeWords(chart.xKind, x)}`);
+  parts.push(...chart.findings);
+  for (const { attempt, note, x } of chart.marks)
+    if (attempt || note) {
+      const what = attempt ? `attempt ${attempt} from` : `note of ${note} at`;
+      parts.push(`${what} ${placeWords(chart.xKind, x)}`);
+    }
   const text = [...parts, ...notes].join("; ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
@@ -103,6 +108,10 @@ export class Readout {
     this.body = this.table.createTBody();
   }
 
+  get isEmpty() {
+    return !this.#rows.length;
+  }
+
   show(chart, series, cursor) {
     const wanted = series.filter(({ data }) => data.x.length);
     this.table.hidden = !wanted.length;
@@ -125,9 +134,9 @@ export class Readout {
 
   #build(series) {
     this.body.replaceChildren();
-    this.#rows = series.map(({ label, colour }) => {
+    this.#rows = series.map(({ label, colour, isDashed }) => {
       const row = this.body.insertRow();
-      row.append(heading("", "row", swatch(colour), label));
+      row.append(heading("", "row", swatch(colour, isDashed), label));
       return [0, 1, 2].map(() => row.insertCell());
     });
   }
@@ -151,8 +160,8 @@ export class Readout {
   }
 }
 
-export function swatch(colour) {
-  return make("i", { className: `swatch colour-${colour.split("-")[1]}` });
+export function swatch(colour, isDashed = false) {
+  return make("i", { className: `swatch colour-${colour.split("-")[1]}${isDashed ? " is-dashed" : ""}` });
 }
 
 function heading(text, scope, ...parts) {

@@ -1,8 +1,10 @@
 // One chart with axes: drawn a frame at a time, zoomed and read by pointer or keys, its cursor shared with the others.
 import { button, make } from "./dom.js";
 import { scaleOf } from "./chart-data.js";
+import { extremes } from "./chart-findings.js";
+import { cursorOn, moveCursor, onCursor } from "./cursor.js";
 import { drawnX, fromDrawnX, layoutOf, loadPlotly, readEnd, tracesOf } from "./chart-drawing.js";
-import { Readout, lastOf, nearest, numberWords, sentence, swatch } from "./chart-words.js";
+import { Readout, lastOf, nearest, numberWords, placeWords, sentence, swatch } from "./chart-words.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 
@@ -13,8 +15,6 @@ const ASK_AFTER_MS = 250; // for a window that keys change
 export const charts = new Set(); // those on the page
 const waiting = new Set();
 let frame = 0;
-let cursor = null; // {kind, x}, the same on all charts with this x
-let cursorFrame = 0;
 let count = 0;
 
 const inView = new IntersectionObserver(
@@ -59,20 +59,18 @@ async function drawOne() {
     : 0;
 }
 
-function moveCursor(kind, x) {
-  cursor = x === null ? null : { kind, x };
-  cursorFrame ||= requestAnimationFrame(() => {
-    cursorFrame = 0;
-    for (const chart of charts) if (chart.isInView) chart.showCursor();
-  });
-}
+onCursor(() => {
+  for (const chart of charts) if (chart.isInView) chart.showCursor();
+});
 
 export class Chart {
   isInView = false;
   isHeld = false; // a button is down
   window = null; // what was zoomed to; null follows
   revision = 0; // of what Plotly keeps of a zoom
-  marks = []; // {attempt, x}: where attempts begin
+  marks = []; // {attempt, note, x}: where attempts begin and notes are; without both, where a checkpoint was kept
+  spots = []; // [x, y] of what stands out
+  findings = []; // in words
   xKind = "step";
   logScale = false;
   clips = false;
@@ -83,8 +81,9 @@ export class Chart {
   #hasEvents = false;
   #asking = 0;
 
-  // onWindow is told what was zoomed to: [from, to] or null; csv is where all points are read.
-  constructor(parent, { title, unit = "", fromZero = false, format = value, onWindow = () => {}, csv = null }) {
+  // onWindow is told what was zoomed to: [from, to] or null; csv is where all points are read; place is the figure that
+  // the server has reserved for it.
+  constructor(parent, { title, unit = "", fromZero = false, format = value, onWindow = () => {}, csv = null, place = null }) {
     Object.assign(this, { title, unit, fromZero, format, onWindow, csv });
     count += 1;
     const name = make("b", { className: "cut", textContent: title, id: `chart-${count}` });
@@ -95,13 +94,15 @@ export class Chart {
     this.line = make("i", { className: "chart-cursor", hidden: true });
     this.note = make("p", { className: "chart-note", id: `chart-${count}-note` });
     this.readout = new Readout(title);
-    this.figure = make("figure", { className: "chart", tabIndex: 0 });
+    this.figure = Object.assign(place ?? make("figure"), { className: "chart", tabIndex: 0 });
+    delete this.figure.dataset.chart;
     this.figure.setAttribute("aria-labelledby", name.id);
     this.figure.setAttribute("aria-describedby", this.note.id);
+    this.extremes = make("p", { className: "chart-extremes cut", ariaHidden: "true" }); // the note says them too
     const caption = make("figcaption", {}, name, this.latest, this.back, this.#menu());
     const ground = make("div", { className: "chart-ground", ariaHidden: "true" }, this.plot, this.line);
-    this.figure.append(caption, ground, this.readout.table, this.note);
-    parent.append(this.figure);
+    this.figure.replaceChildren(caption, ground, this.readout.table, this.extremes, this.note);
+    if (!place) parent.append(this.figure);
     this.#listen();
     charts.add(this);
     inView.observe(this.plot);
@@ -165,8 +166,10 @@ export class Chart {
     return { data: tracesOf(this.#series, scale, this), layout: layoutOf(this, this.#series, scale) };
   }
 
+  // What the log points at is a step; a chart shows its nearest point.
   showCursor() {
-    const x = cursor?.kind === this.xKind ? cursor.x : null;
+    const x = cursorOn(this.xKind);
+    this.figure.classList.toggle("has-cursor", x !== null);
     this.readout.show(this, this.#series, x);
     const axis = this.plot._fullLayout?.xaxis;
     const place = x === null || !axis?.l2p ? -1 : axis.l2p(drawnX(this.xKind, x));
@@ -236,12 +239,20 @@ export class Chart {
       0: () => this.follow(),
       t: () => this.showTable(),
       T: () => this.showTable(),
+      f: () => this.fill(),
+      F: () => this.fill(),
       Escape: () => moveCursor(this.xKind, null),
     }[event.key];
     if (!run) return;
     event.preventDefault();
     event.stopPropagation();
     run();
+  }
+
+  // The whole screen, and back.
+  fill() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.figure.requestFullscreen?.();
   }
 
   async showTable() {
@@ -252,7 +263,7 @@ export class Chart {
     const data = this.#series.find((one) => one.data.x.length)?.data;
     if (!data) return;
     const last = data.x.length - 1;
-    const at = cursor?.kind === this.xKind ? nearest(data, cursor.x) : last;
+    const at = cursorOn(this.xKind) === null ? last : nearest(data, cursorOn(this.xKind));
     moveCursor(this.xKind, data.x[Math.min(last, Math.max(0, at + by))]);
   }
 
@@ -260,7 +271,7 @@ export class Chart {
     const ends = this.#series.flatMap(({ data }) => (data.x.length ? [data.x[0], data.x.at(-1)] : []));
     if (!ends.length) return;
     const [from, to] = this.window ?? [Math.min(...ends), Math.max(...ends)];
-    const middle = cursor?.kind === this.xKind ? cursor.x : (from + to) / 2;
+    const middle = cursorOn(this.xKind) ?? (from + to) / 2;
     this.revision += 1;
     this.#become([middle - (middle - from) * factor, middle + (to - middle) * factor]);
     this.#soon();
@@ -289,7 +300,19 @@ export class Chart {
       .slice(0, 1)
       .map((one) => sentence(this, one.data, notes))
       .join("");
-    if (this.isInView) this.showCursor();
+    this.note.title = this.note.textContent;
+    this.#tellExtremes();
+    // The values are there from the start on: what stands below the chart keeps its place.
+    if (this.isInView || this.readout.isEmpty) this.showCursor();
+  }
+
+  #tellExtremes() {
+    const data = this.#series[0]?.data;
+    const found = data?.x.length ? extremes(data) : null;
+    const at = data?.total > data?.x.length ? "near" : "at";
+    const words = ({ x, y }) => `${numberWords(this, { y })} ${at} ${placeWords(this.xKind, x)}`;
+    this.extremes.textContent = found ? `highest ${words(found.high)}, lowest ${words(found.low)}` : "";
+    this.extremes.title = this.note.textContent;
   }
 }
 
@@ -297,7 +320,9 @@ function legend(one, isNamed, text) {
   return make(
     "span",
     { className: "nowrap" },
-    ...(isNamed ? [swatch(one.colour), `${one.label} `] : []),
+    ...(isNamed
+      ? [swatch(one.colour, one.isDashed), make("span", { className: "legend-name", textContent: `${one.label} ` })]
+      : []),
     make("b", { textContent: text }),
   );
 }

@@ -7,7 +7,7 @@ import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 import { value } from "./words.js";
 
-const COLOURS = 8;
+const FEW = 8; // lines whose names stand at their ends
 const jobs = JSON.parse(by("compare-data").textContent);
 const { x, smooth, log, baseline } = by("view").elements;
 const charts = new Map();
@@ -15,7 +15,7 @@ const address = new URLSearchParams(location.search);
 const hidden = new Set(address.get("hidden")); // letters of jobs
 let zoomed = address.get("zoom")?.split("_").map(Number) ?? null; // the same on all charts
 if (zoomed?.length !== 2 || !zoomed.every(Number.isFinite)) zoomed = null;
-let focus = null; // the letter of a line beyond the coloured ones that is looked at
+let focus = null; // the letter of the line that is looked at, of many
 const first = firstOf(by("charts"), draw);
 
 for (const job of jobs) job.numbers = new Numbers(job.id);
@@ -60,12 +60,13 @@ function draw() {
   );
   const isRead = jobs.every(({ numbers }) => numbers.isRead);
   by("charts-empty").hidden = names.length > 0 || !isRead;
-  by("charts-asked").hidden = names.length > 0 || isRead;
+  if (names.length || isRead) for (const one of document.querySelectorAll(".chart.is-waiting")) one.remove();
   showValues(values);
   for (const name of first(names.filter((name) => !values.includes(name)))) {
     const chart = charts.get(name) ?? makeChart(name);
     Object.assign(chart, { xKind: x.value, logScale: log.checked, smooth: Number(smooth.value) });
-    chart.show(jobs.map((job, at) => line(job, at, name)).filter(({ data, label }) => data && !hidden.has(label)));
+    const shown = jobs.filter(({ letter }) => !hidden.has(letter));
+    chart.show(shown.map((job) => line(job, name, shown.length)).filter(({ data }) => data));
   }
 }
 
@@ -91,9 +92,10 @@ function makeChart(name) {
   return chart;
 }
 
-function line({ numbers, part, letter }, at, name) {
-  const colour = at < COLOURS ? `job-${at + 1}` : letter === focus ? "text" : "edge";
-  return { label: letter, colour, data: numbers.toView(x.value, (zoomed && part?.[name]) || numbers.series.get(name)) };
+function line({ numbers, part, letter, label, colour: slot }, name, count) {
+  const colour = letter === focus ? "text" : slot ? `job-${slot}` : "edge";
+  const end = count <= FEW || letter === focus ? label : "";
+  return { label, end, colour, data: numbers.toView(x.value, (zoomed && part?.[name]) || numbers.series.get(name)) };
 }
 
 async function zoom(ends) {
@@ -130,12 +132,14 @@ legend.addEventListener("click", ({ target }) => {
   keepInAddress("hidden", [...hidden].sort().join(""));
   draw();
 });
-for (const event of jobs.length > COLOURS ? ["pointerover", "focusin"] : []) {
+for (const event of jobs.length > FEW ? ["pointerover", "focusin"] : []) {
   legend.addEventListener(event, ({ target }) => {
     focus = target.closest("button")?.dataset.letter;
     draw();
   });
 }
+
+by("axes")?.addEventListener("change", ({ currentTarget }) => currentTarget.requestSubmit());
 
 const onlyDiffering = by("only-differing");
 onlyDiffering.addEventListener("change", () => {
@@ -146,7 +150,7 @@ onlyDiffering.addEventListener("change", () => {
 by("copy-markdown").addEventListener("click", () => {
   const rows = [...document.querySelectorAll("#comparison tbody tr")].filter((row) => row.offsetParent !== null);
   copyTable([
-    ["", ...jobs.map((job) => `${job.letter} ${job.name}`)],
+    ["", ...jobs.map((job) => job.label)],
     ...rows.map((row) => [...row.cells].map((cell) => cell.innerText)),
   ]);
 });

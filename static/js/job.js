@@ -2,31 +2,119 @@
 import { post, soon } from "./actions.js";
 import { addPoint } from "./chart-data.js";
 import { Chart } from "./charts.js";
-import { by, make } from "./dom.js";
+import { onCursor } from "./cursor.js";
+import { by, icon, make } from "./dom.js";
 import { Log } from "./log.js";
 import { Metrics } from "./metrics.js";
-import { refresh } from "./rows.js";
+import { onRefresh, refresh } from "./rows.js";
 import { sawReading } from "./shell.js";
 import { live } from "./socket.js";
 import { clockElement, value } from "./words.js";
 
+// What the server draws again when more than numbers changed.
+const PARTS = ["job-head", "job-now", "system-parts", "files-parts", "code-parts", "history-parts"];
 const LEAD_ON = new Set(["retry", "resume", "lighter"]); // to the page of the job that they make
 const page = by("job");
 const data = JSON.parse(by("job-data").textContent);
 
-const metrics = new Metrics(data.id, data.seams);
+const metrics = new Metrics(data.id, data.seams, data);
 metrics.start();
 watchDevices(page.dataset.history, data.final);
 let attempt = data.attempt;
-if (data.log) new Log(data.id).open();
-live.subscribe(`job:${data.id}`, (frame) => frame.data?.state && showJob(frame.data), { sleeps: false });
+const log = data.log && new Log(data.id, whereIs);
+log?.open();
+onCursor((kind, x, source) => source === "chart" && log?.point(x === null ? null : metrics.momentOf(kind, x)));
+explain();
+live.subscribe(`job:${data.id}`, receive, { sleeps: false });
+
+// The places: all are on the page, and the address says which one is shown.
+page.addEventListener("click", (event) => {
+  const link = event.target.closest(".job-places a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  if (link.pathname !== location.pathname) history.pushState(null, "", link.pathname + location.search);
+  showPlace();
+});
+addEventListener("popstate", () => showPlace());
+addEventListener("hashchange", () => showLinked());
+onRefresh(() => {
+  headHeight.observe(by("job-head"));
+  showPlace();
+  explain();
+});
+document.addEventListener("click", ({ target }) => {
+  const menu = by("job-menu");
+  if (menu?.open && (!menu.contains(target) || target.closest("a, button"))) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  const menu = by("job-menu");
+  if (event.key !== "Escape" || !menu?.open) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+const headHeight = new ResizeObserver(([{ target }]) =>
+  page.style.setProperty("--head", `${target.getBoundingClientRect().height}px`),
+);
+headHeight.observe(by("job-head"));
+showLinked();
+
+function receive(frame) {
+  if (frame.type === "error") showGone();
+  else if (frame.data?.state) showJob(frame.data);
+}
+
+// The job was deleted, or the right to see it was taken away: what is shown stays, and says what it is.
+function showGone() {
+  if (by("job-gone")) return;
+  const why = "it was deleted, or your right to see it was taken away";
+  const text = make("span", { textContent: `This job can no longer be read: ${why}. The page shows how it was.` });
+  page.prepend(make("p", { id: "job-gone", className: "band is-bad", role: "alert" }, icon("warning"), text));
+}
+
+function showPlace() {
+  const links = [...page.querySelectorAll(".job-places a")];
+  const current = links.find(({ pathname }) => pathname === location.pathname);
+  const shown = current?.dataset.place ?? page.dataset.first;
+  by("job-body").dataset.place = shown;
+  by("job-now").hidden = shown !== page.dataset.first;
+  for (const link of links) {
+    if (link.dataset.place === shown) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (shown === "code" && !by("source").querySelector(".source, .code-files")) refresh("source");
+}
+
+// A link to lines of the log leads to the log, wherever it was opened.
+function showLinked() {
+  if (!/^#L\d/.test(location.hash) || by("log")?.clientHeight) return;
+  history.replaceState(null, "", page.querySelector("[data-place=log]").pathname + location.hash);
+  showPlace();
+}
+
+async function whereIs(query) {
+  const answer = await fetch(`${page.dataset.logPlace}?${new URLSearchParams(query)}`).catch(() => null);
+  return answer?.ok ? answer.json() : null;
+}
+
+// What would start the job now, asked of the scheduler once the page is there.
+async function explain() {
+  const address = by("job-now").querySelector("[data-explain]")?.dataset.explain;
+  if (!address) return;
+  const answer = await fetch(address).catch(() => null);
+  if (!answer?.ok) {
+    by("job-explained").textContent = "The scheduler could not be asked; reload to ask again.";
+    return;
+  }
+  const piece = new DOMParser().parseFromString(await answer.text(), "text/html");
+  by("job-explained")?.replaceChildren(...piece.body.childNodes);
+}
 
 function showJob(row) {
   const head = by("job-head");
   if (row.attempt !== attempt && !data.final) return location.reload(); // another log, other devices
   if (row.shape !== page.dataset.shape) {
     page.dataset.shape = row.shape;
-    refresh("job-head", "job-side");
+    refresh(...PARTS);
   }
   document.title =
     row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${row.state}: ${row.name}`;
@@ -79,22 +167,23 @@ function cancelSoon(form) {
 async function act(form) {
   const button = form.querySelector("button");
   button.disabled = true;
-  if (await post(form.action, new FormData(form))) refresh("job-head", "job-side");
+  if (await post(form.action, new FormData(form))) refresh(...PARTS);
   button.disabled = false;
 }
 
 // Memory and utilisation of the job's devices over its time.
 async function watchDevices(address, isFinal) {
-  const answer = await fetch(address);
-  if (!answer.ok) return;
-  const { devices } = await answer.json();
+  const answer = await fetch(address).catch(() => null);
+  const { devices } = answer?.ok ? await answer.json() : { devices: [] };
   if (!devices.length) {
+    if (data.attempt)
+      by("devices-empty").textContent = answer?.ok
+        ? "No readings of its devices were kept."
+        : "The readings could not be read; reload to try again.";
     if (!isFinal) live.subscribe("devices", (frame) => frame.data && sawReading(frame.data.t));
     return;
   }
-  const section = by("devices-section");
   const box = by("device-charts");
-  section.hidden = false;
   box.replaceChildren();
   const memory = new Chart(box, {
     title: "memory in use",

@@ -1,21 +1,123 @@
-// The table of jobs, live: the filters swap it through htmx; jobs are chosen with Space or the boxes, then one thing for all of them.
-import { post, soon } from "./actions.js";
-import { button, by, store, readStored, make } from "./dom.js";
+// The table of jobs, live: its address says what it shows; rows come in windows as one scrolls; jobs are chosen, then changed together.
+import { call, post, soon, toast, UNANSWERED } from "./actions.js";
+import { by, write } from "./dom.js";
+import { JobRows } from "./job-rows.js";
+import { watchPeek } from "./job-peek.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import "./shell.js";
 
-const FILTERS_KEY = "berth-filters";
+const TYPING_MS = 250;
 const form = by("bulk");
-const chosen = new Map(); // id by its box's value, kept over refreshes
+const ADDRESS = form.getAttribute("action"); // form.action is its buttons of that name
+const filters = by("filters");
+const usual = [...filters.querySelectorAll("[name=col]:checked")].map((box) => box.value).join();
+const chosen = new Map(); // id by its box's value, kept over refreshes and windows
+let all = null; // the table whose every job is chosen: its query, the newest job, and how many there are
+let rows = null;
+let typing = 0;
+let asked = 0;
+
+function attach() {
+  rows?.stop();
+  const section = by("jobs");
+  write(by("total"), Number(section.dataset.total).toLocaleString("en"));
+  by("choose-all").textContent = `All ${by("total").textContent}`;
+  rows = section.querySelector(".jobs-table") && new JobRows(section, restore);
+  restore();
+}
+
+// The table as the controls ask for it, without loading the page.
+function wanted() {
+  const fields = new URLSearchParams([...new FormData(filters)].filter(([name, value]) => value && name !== "col"));
+  const columns = [...filters.querySelectorAll("[name=col]:checked")].map((box) => box.value).join();
+  const given = new URLSearchParams(location.search).get("cols");
+  if (given !== null || columns !== usual) fields.set("cols", columns);
+  return fields.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+}
+
+async function open(query, { push = true } = {}) {
+  const number = (asked += 1);
+  by("jobs").ariaBusy = "true";
+  const address = query ? `/jobs?${query}` : "/jobs";
+  const answer = await fetch(address, { headers: { "X-Requested-With": "refresh" } }).catch(() => null);
+  if (number !== asked) return;
+  by("jobs").ariaBusy = null;
+  if (!answer?.ok || answer.redirected) {
+    toast("The jobs could not be read. Try again.", { bad: true });
+    return;
+  }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (number !== asked) return;
+  if (push) history.pushState(null, "", address);
+  by("jobs").replaceWith(document.adoptNode(page.getElementById("jobs")));
+  by("save-view").elements.query.value = page.getElementById("save-view").elements.query.value;
+  form.elements.back.value = address;
+  copyChoices(page);
+  clear();
+  attach();
+  scrollTo({ top: 0 });
+}
+
+// What another order, group or filter offers; what is typed into stays as it is.
+function copyChoices(page) {
+  const then = page.getElementById("filters");
+  for (const name of ["sort", "array", "sweep", "arg", "by"]) {
+    const [now, next] = [filters.elements[name], then.elements[name]];
+    if (now && next) now.replaceWith(document.adoptNode(next));
+    else if (next) filters.prepend(document.adoptNode(next));
+    else now?.remove();
+  }
+  if (!by("columns-menu").open) by("columns").replaceWith(document.adoptNode(page.getElementById("columns")));
+}
+
+function watchFilters() {
+  filters.addEventListener("submit", (event) => {
+    event.preventDefault();
+    open(wanted());
+  });
+  filters.addEventListener("change", ({ target }) => target.type !== "search" && open(wanted()));
+  by("q").addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => open(wanted()), TYPING_MS);
+  });
+  by("columns-menu").addEventListener("click", ({ target }) => {
+    const { first } = target.dataset;
+    if (!first) return;
+    const item = target.closest("li");
+    item.parentElement.prepend(item);
+    item.querySelector("input").checked = true;
+    target.focus();
+    open(wanted());
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("#jobs :is(thead, .groups, .badge, .empty) a[href^='?']");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    open(link.getAttribute("href").slice(1)).then(() => matchControls());
+  });
+  addEventListener("popstate", () => location.reload());
+  for (const menu of document.querySelectorAll("details.menu")) {
+    document.addEventListener("click", ({ target }) => menu.contains(target) || (menu.open = false));
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    });
+  }
+}
+
+function matchControls() {
+  const address = new URLSearchParams(location.search);
+  for (const name of ["q", "state", "pool", "owner", "tag", "project", "group"])
+    if (filters.elements[name]) filters.elements[name].value = address.get(name) ?? "";
+}
 
 function watchChoices() {
   document.addEventListener("change", (event) => event.target.matches("[data-choose]") && remember(event.target));
   form.addEventListener("submit", act);
   by("choose-none").addEventListener("click", clear);
-  onRefresh(restore);
-  document.body.addEventListener("htmx:afterSwap", restore);
+  by("choose-all").addEventListener("click", chooseAll);
   for (const box of boxes()) if (box.checked) chosen.set(box.value, box.dataset.choose);
-  show();
 }
 
 function boxes() {
@@ -23,24 +125,38 @@ function boxes() {
 }
 
 function remember(box) {
+  all = null;
   if (box.checked) chosen.set(box.value, box.dataset.choose);
   else chosen.delete(box.value);
-  show();
+  restore();
+}
+
+function chooseAll() {
+  const { total, query } = by("jobs").dataset;
+  all = { matching: query, until: by("jobs").dataset.newest, count: Number(total) };
+  restore();
 }
 
 function restore() {
-  for (const box of boxes()) box.checked = chosen.has(box.value);
+  for (const box of boxes()) {
+    box.checked = all !== null || chosen.has(box.value);
+    box.closest("tr").classList.toggle("is-chosen", box.checked);
+  }
   show();
 }
 
 function clear() {
+  all = null;
   chosen.clear();
   restore();
 }
 
 function show() {
-  form.hidden = chosen.size === 0;
-  by("chosen-count").textContent = `${chosen.size} chosen`;
+  const count = all?.count ?? chosen.size;
+  form.hidden = count === 0;
+  form.dataset.ready = "";
+  by("chosen-count").textContent = `${count.toLocaleString("en")} chosen`;
+  form.querySelector("[value=compare]").disabled = all !== null;
 }
 
 function compareChosen() {
@@ -54,56 +170,52 @@ function act(event) {
   if (action === "compare") return compareChosen();
   const fields = new FormData(form);
   fields.set("action", action);
-  for (const id of chosen.keys()) fields.append("job", id);
-  const count = chosen.size;
+  const count = all?.count ?? chosen.size;
+  const chosenTable = all;
+  if (!all) for (const id of chosen.keys()) fields.append("job", id);
   const run = async () => {
-    await post(form.action, fields);
+    if (chosenTable) await changeAll(fields, chosenTable);
+    else await post(ADDRESS, fields);
     clear();
-    refresh("jobs");
+    redraw();
   };
-  if (action === "cancel") return soon(`Cancelling ${count} job${count > 1 ? "s" : ""} in 5 s.`, run);
+  const many = `${count.toLocaleString("en")} job${count > 1 ? "s" : ""}`;
+  if (action === "cancel" || chosenTable)
+    return soon(`${action === "cancel" ? "Cancelling" : "Changing"} ${many} in 5 s.`, run);
   return run();
 }
 
-// Filters that a person gave a name, kept in this browser.
-function watchFilters() {
-  document.querySelector("#saved-filters form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const name = event.target.elements.name.value.trim();
-    if (!name) return;
-    keepFilters([...savedFilters().filter((one) => one.name !== name), { name, query: location.search }]);
-    event.target.reset();
-  });
-  drawFilters();
+// The server changes a part of them in each request, so that none takes long.
+async function changeAll(fields, { matching, until, count }) {
+  fields.set("matching", matching);
+  fields.set("until", until);
+  let [done, refused] = [0, 0];
+  for (let left = count; left > 0; ) {
+    const close = toast(`${(count - left).toLocaleString("en")} of ${count.toLocaleString("en")} done.`);
+    const headers = { "X-Requested-With": "fetch" };
+    const { answer, told } = await call(ADDRESS, { method: "POST", body: fields, headers });
+    close();
+    if (!told || told.last === undefined) return toast(told?.detail ?? UNANSWERED, { bad: true });
+    done += told.done;
+    refused += told.refused;
+    left = told.last ? told.left : 0;
+    fields.set("last", told.last);
+    if (!answer) break;
+  }
+  const rest = refused ? ` ${refused.toLocaleString("en")} could not be changed.` : "";
+  return toast(`${done.toLocaleString("en")} jobs changed.${rest}`, { bad: !done });
 }
 
-function savedFilters() {
-  const filters = readStored(FILTERS_KEY);
-  return (Array.isArray(filters) ? filters : []).filter(
-    (one) => typeof one?.name === "string" && typeof one?.query === "string",
-  );
+// More than numbers changed: the rows in sight are read again where they stand.
+function redraw() {
+  if (rows) rows.reload();
+  else refresh("jobs");
 }
 
-function keepFilters(filters) {
-  store(FILTERS_KEY, filters.slice(-20));
-  drawFilters();
-}
-
-function drawFilters() {
-  document.querySelector("#saved-filters ul").replaceChildren(
-    ...savedFilters().map(({ name, query }) => {
-      const remove = button("×", () => keepFilters(savedFilters().filter((one) => one.name !== name)), "is-plain");
-      remove.ariaLabel = `Delete the filter ${name}`;
-      return make(
-        "li",
-        { className: "row" },
-        make("a", { href: `/jobs${query.startsWith("?") ? query : ""}`, textContent: name }),
-        remove,
-      );
-    }),
-  );
-}
-
-watchRows("jobs", ["jobs"]);
+watchRows("jobs", ["jobs"], { redraw });
+onRefresh(attach);
+document.addEventListener("job-edited", redraw);
 watchChoices();
 watchFilters();
+watchPeek();
+attach();

@@ -26,7 +26,8 @@ const actions = {
   "/": () => document.querySelector("#q, #log-search, #add")?.focus(),
   j: () => move(1),
   k: () => move(-1),
-  " ": () => click(row(), "[data-choose]"),
+  " ": () => document.dispatchEvent(new CustomEvent("berth-peek", { detail: row() })),
+  s: () => click(row(), "[data-choose]"),
   x: cancel,
   u: undo,
   e: () => click(row() ?? document, "[data-explain] summary, details[data-explain] > summary"),
@@ -37,6 +38,7 @@ const actions = {
   "=": compare,
   "[": () => click(document, "a[rel=prev]"),
   "]": () => click(document, "a[rel=next]"),
+  ...Object.fromEntries([1, 2, 3, 4, 5, 6].map((key) => [key, () => click(document, `[aria-keyshortcuts="${key}"]`)])),
   "?": showKeys,
   Enter: () => document.activeElement.click(),
 };
@@ -64,7 +66,7 @@ function move(by) {
   );
   const at = all.findIndex((one) => one.contains(document.activeElement));
   const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by))];
-  next?.querySelector("a").focus();
+  (next?.querySelector("th a") ?? next?.querySelector("a"))?.focus();
   next?.scrollIntoView({ block: "nearest" });
 }
 
@@ -193,16 +195,16 @@ function matching(text) {
 // What stands where hits would be: that there are none is known only when the server has answered.
 const SAID = {
   asking: "Searching ...",
-  none: "Nothing has this name. Verbs are cancel, hold, release, resume, drain, enable.",
+  none: "Nothing has this name. Verbs are cancel, hold, release, resume, priority, rename, limit, tags, drain, enable.",
   failed: "The server did not answer; type again to search again.",
 };
 
 async function ask(text) {
   const number = (asked += 1);
   const answer = await fetch(`/api/v1/search?q=${encodeURIComponent(text.trim())}`).catch(() => null);
-  if (number !== asked) return;
-  if (!answer?.ok) return say("failed");
-  const { results } = await answer.json();
+  const results = answer?.ok ? (await answer.json()).results : null;
+  if (number !== asked) return; // asked only now: more may have been typed while the answer was read
+  if (!results) return say("failed");
   const own = matching(text);
   const known = new Set(own.map((hit) => hit.url).filter(Boolean));
   return show([...own, ...results.filter((hit) => !known.has(hit.url))], "none");
@@ -242,6 +244,7 @@ function mark() {
 async function run(hit) {
   dialog.close();
   if (hit.button) return hit.button.click();
+  if (hit.edit) return (await import("./edit.js")).edit(hit.edit);
   if (hit.url) {
     remember(hit);
     location.href = hit.url;

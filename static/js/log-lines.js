@@ -3,6 +3,7 @@ import { live } from "./socket.js";
 
 const PAGE = 200;
 const MOST_PAGES = 20;
+const MOST_READ = 5000; // at once
 const OFTEN_MS = 1000;
 const SELDOM_MS = 5000;
 const SOCKET_MS = 1000;
@@ -39,6 +40,19 @@ class Pages {
   async search(query) {
     const { isOk, body } = await this.#read("search", query);
     return isOk ? body : { problem: body?.errors?.q?.[0] ?? body?.detail ?? "The server does not answer." };
+  }
+
+  // The lines from first to last as one text; null where the server does not answer.
+  async text(first, last) {
+    const texts = [];
+    while (first <= last) {
+      const { isOk, body } = await this.#read("lines", { from: first, count: Math.min(MOST_READ, last - first + 1) });
+      if (!isOk) return null;
+      if (!body.lines.length) break;
+      texts.push(...body.lines.map((line) => line.text));
+      first = body.lines.at(-1).number + 1;
+    }
+    return texts.join("\n");
   }
 
   // Nothing where there is no answer.

@@ -1,4 +1,7 @@
 // The log viewer: a window of some sixty lines on a log of any length; follows the end, never steals the scroll position.
+import { copyText, toast } from "./actions.js";
+import { plainText, toNodes } from "./ansi.js";
+import { moveCursor } from "./cursor.js";
 import { button, by, make, write } from "./dom.js";
 import { MergedLines, RankLines } from "./log-lines.js";
 import { LogSearch } from "./log-search.js";
@@ -10,7 +13,11 @@ const LONGEST = 4000;
 const NEAR_END_PX = 24;
 const LATE_MS = 60;
 const READ_MS = 5000;
-const SGR = /\x1b\[([0-9;:]*)m/g; // what colours text
+const POINT_MS = 120; // that the cursor of the charts rests before the log moves
+const LEAVE_MS = 1500; // until the log follows its end again after it
+const STEP = /\b(?:step|iter(?:ation)?|it|update)s?\b["']?\s*[\[(:=#]?\s*(\d[\d,_]*)/i;
+const UP = 20; // lines above one without a step that may name it
+const LINK = /^#L(\d{1,15})(?:-L?(\d{1,15}))?$/; // also links of earlier versions, without the second L
 const LEVELS = [
   [/\b(error|critical|fatal|traceback|exception)\b/i, "is-error"],
   [/\bwarn(ing)?\b/i, "is-warning"],
@@ -18,6 +25,7 @@ const LEVELS = [
 
 export class Log {
   #job;
+  #whereIs;
   #lines = null;
   #marked = null; // [first, last] of a link
   #unseen = 0;
@@ -25,9 +33,14 @@ export class Log {
   #late = 0;
   #readAt = 0;
   #lastTop = 0;
+  #pointed = null; // the line of the charts' cursor
+  #pointing = 0; // a timer
+  #followed = null; // whether the end was followed before the cursor came
 
-  constructor(job) {
+  // whereIs(query) tells the line of a step or a time.
+  constructor(job, whereIs) {
     this.#job = job;
+    this.#whereIs = whereIs;
     for (const name of ["follow", "rank", "attempt", "reader", "said"]) this[name] = by(`log-${name}`);
     this.box = by("log");
     this.ground = make("div", { className: "log-ground" });
@@ -42,7 +55,9 @@ export class Log {
     );
     this.newer.hidden = true;
     this.count = make("span");
-    by("log-status").append(this.count, this.newer);
+    this.copy = button("", () => this.#copyLines(), "is-plain copies");
+    this.link = button("Copy link", () => copyText(location.href, "Copied the link."), "is-plain copies");
+    by("log-status").append(this.count, this.newer, this.copy, this.link);
     by("log-wrap").addEventListener("change", (event) => {
       this.box.classList.toggle("wraps", event.target.checked);
       this.#draw();
@@ -51,6 +66,8 @@ export class Log {
     this.box.addEventListener("scroll", () => this.#scrolled());
     this.box.addEventListener("click", (event) => this.#clicked(event));
     for (const choice of [this.rank, this.attempt]) choice.addEventListener("change", () => this.open());
+    this.box.addEventListener("pointerover", (event) => this.#pointedAt(event.target.closest(".line")));
+    this.box.addEventListener("pointerleave", () => moveCursor("step", null, "log"));
     addEventListener("hashchange", () => this.#readLink());
     new ResizeObserver(() => this.#draw()).observe(this.box);
     this.search = new LogSearch(
@@ -86,6 +103,41 @@ export class Log {
       ? (Math.max(0, middle) / Math.max(1, this.#lines.total - this.#seen)) * this.#reach
       : Math.max(0, middle) * ROW_PX;
     this.#draw();
+  }
+
+  // Stands at the line of the charts' cursor; once it is gone, the log follows its end again if it did before.
+  point(query) {
+    clearTimeout(this.#pointing);
+    if (this.rank.value === "all" || !this.box.clientHeight) return;
+    this.#pointing = query ? setTimeout(() => this.#pointTo(query), POINT_MS) : setTimeout(() => this.#leave(), LEAVE_MS);
+  }
+
+  async #pointTo(query) {
+    const mine = this.#pointing;
+    const found = await this.#whereIs({ ...query, attempt: this.attempt.value, rank: this.rank.value });
+    if (mine !== this.#pointing || !found || found.line === null) return; // the cursor has moved on, or no line is known
+    this.#followed ??= this.follow.checked;
+    this.#pointed = found.line;
+    this.show(found.line);
+  }
+
+  #leave() {
+    if (this.#pointed === null) return;
+    this.#pointed = null;
+    if (this.#followed && !this.box.matches(":hover")) this.follow.checked = true;
+    this.#followed = null;
+    this.#draw();
+  }
+
+  // The charts' cursor stands at the step that a line names, or a line above it.
+  #pointedAt(row) {
+    if (!row) return;
+    const number = Number(row.dataset.line);
+    for (let at = number; at >= 0 && at > number - UP; at -= 1) {
+      const step = STEP.exec(plainText(this.#lines.get(at)?.text ?? ""));
+      if (step) return moveCursor("step", Number(step[1].replace(/[,_]/g, "")), "log");
+    }
+    return undefined;
   }
 
   get #seen() {
@@ -158,6 +210,7 @@ export class Log {
   #place() {
     this.ground.style.height = `${Math.min(TALLEST_PX, this.#lines.total * ROW_PX)}px`;
     this.search.marks.dataset.total = this.#lines.total;
+    this.box.style.setProperty("--digits", String(this.#lines.total).length);
     this.box.classList.toggle("is-empty", this.#lines.total === 0);
   }
 
@@ -166,6 +219,7 @@ export class Log {
     const row = old && old.text === line?.text ? old : this.#newRow(number, line);
     row.classList.toggle("hit", this.search.has(number));
     row.classList.toggle("is-current", this.search.current === number);
+    row.classList.toggle("is-pointed", this.#pointed === number);
     row.classList.toggle("is-linked", number >= this.#marked?.[0] && number <= this.#marked[1]);
     return row;
   }
@@ -211,15 +265,26 @@ export class Log {
     if (!row || !event.shiftKey || !this.#marked) return;
     event.preventDefault();
     const ends = [this.#marked[0], Number(row.dataset.line)].sort((a, b) => a - b);
-    history.replaceState(null, "", `#L${ends[0] + 1}-${ends[1] + 1}`);
+    history.replaceState(null, "", `#L${ends[0] + 1}-L${ends[1] + 1}`);
     this.#readLink(false);
   }
 
   #readLink(jumps = true) {
-    const found = /^#L(\d{1,15})(?:-(\d{1,15}))?$/.exec(location.hash);
+    const found = LINK.exec(location.hash);
     this.#marked = found ? [Number(found[1]) - 1, Number(found[2] ?? found[1]) - 1] : null;
     if (found && jumps && this.#lines.total) this.show(Math.min(this.#marked[0], this.#lines.total - 1));
     else this.#draw();
+  }
+
+  get #words() {
+    const [first, last] = this.#marked.map((number) => (number + 1).toLocaleString("en"));
+    return first === last ? `line ${first}` : `lines ${first} to ${last}`;
+  }
+
+  async #copyLines() {
+    const text = await this.#lines.text(...this.#marked);
+    if (text === null) toast("The lines could not be read; try again.", { bad: true });
+    else copyText(plainText(text), `Copied ${this.#words}.`);
   }
 
   #scrolled() {
@@ -232,6 +297,8 @@ export class Log {
 
   #showUnseen() {
     this.newer.hidden = !this.#unseen;
+    this.copy.hidden = this.link.hidden = !this.#marked;
+    if (this.#marked) write(this.copy, this.#marked[0] === this.#marked[1] ? "Copy line" : `Copy ${this.#words}`);
     write(this.count, this.#lines.total ? `${this.#lines.total.toLocaleString("en")} lines` : "");
     write(this.newer, `${this.#unseen.toLocaleString("en")} new lines, jump to the end`);
   }
@@ -244,46 +311,4 @@ function rankOf({ rank, seen_at }) {
     textContent: `${seen.toTimeString().slice(0, 8)} r${rank}`,
     title: `Rank ${rank}, seen ${seen.toLocaleString()}`,
   });
-}
-
-// Text to nodes: colours become classes, everything else is text.
-function toNodes(text) {
-  let style = {};
-  return text
-    .split(SGR)
-    .map((part, at) => {
-      if (at % 2 === 0) return piece(part, style);
-      style = restyle(style, part.split(/[;:]/).map(Number));
-      return "";
-    })
-    .filter(Boolean);
-}
-
-function piece(text, style) {
-  const className = Object.values(style)
-    .map((name) => `ansi-${name}`)
-    .join(" ");
-  return text && className ? make("span", { className, textContent: text }) : text;
-}
-
-function restyle(before, codes) {
-  let style = { ...before };
-  for (let at = 0; at < codes.length; at += 1) {
-    const code = codes[at];
-    if (code === 0) style = {};
-    else if (code === 1) style.bold = "bold";
-    else if (code === 2) style.dim = "dim";
-    else if (code === 4) style.underline = "underline";
-    else if (code === 22) {
-      delete style.bold;
-      delete style.dim;
-    } else if (code === 24) delete style.underline;
-    else if (code === 39) delete style.colour;
-    else if (/^[39][0-7]$/.test(code)) style.colour = code % 10;
-    else if (code === 38 || code === 48) {
-      if (code === 38 && codes[at + 1] === 5 && codes[at + 2] < 16) style.colour = codes[at + 2] % 8;
-      at += codes[at + 1] === 5 ? 2 : 4;
-    }
-  }
-  return style;
 }

@@ -82,6 +82,7 @@ export function firstOf(box, draw) {
   });
   box.append(more);
   return (all) => {
+    if (box.lastElementChild !== more) box.append(more); // behind the charts for the Tab key too
     more.hidden = all.length <= most;
     more.textContent = `Show ${all.length - most} more`;
     return all.slice(0, most);

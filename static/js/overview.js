@@ -8,7 +8,7 @@ const SLOTS = 120; // a minute at 2 Hz
 const WAITING = new Set(["queued", "held", "backoff"]);
 const RUNNING = new Set(["starting", "running", "stopping"]);
 const TIMELINE = ["timeline-ranges", "lane-rows", "timeline-note"];
-const ROOM = ["wall", "box-line"]; // whom devices are kept for changes with the queue and with the clock
+const ROOM = ["wall", "box-line", "offers"]; // whom devices are kept for changes with the queue and with the clock
 const TIMELINE_MS = 30000;
 const me = document.documentElement.dataset.user;
 const recent = new Map(); // utilisation by device, oldest first
@@ -32,7 +32,7 @@ by("timeline").addEventListener("click", (event) => {
   keepInAddress("line", new URL(range.href).searchParams.get("line"));
   refresh(...TIMELINE);
 });
-setInterval(() => document.hidden || refresh(...ROOM, ...TIMELINE), TIMELINE_MS);
+setInterval(() => document.hidden || refresh(...ROOM, ...TIMELINE, "my-jobs"), TIMELINE_MS);
 
 // The wall: numbers, memory bars and sparklines; the tiles themselves are the server's.
 function watchWall() {
@@ -75,14 +75,15 @@ function showReading([device, use, used, watts, degrees, byJob, foreign], isTick
   const total = totals.get(device);
   if (total) {
     for (const [job, bytes] of Object.entries(byJob))
-      widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes / total);
-    widen(tile.querySelector("[data-foreign]"), foreign / total);
+      widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes, total);
+    widen(tile.querySelector("[data-foreign]"), foreign, total);
   }
   draw(device);
 }
 
-function widen(bar, share) {
-  if (bar) bar.style.width = `${Math.min(100, share * 100).toFixed(1)}%`;
+// A job that claimed a part of a device fills its claim; others fill the device.
+function widen(bar, bytes, total) {
+  if (bar) bar.style.width = `${Math.min(100, (bytes / (Number(bar.dataset.of) || total)) * 100).toFixed(1)}%`;
 }
 
 function tileOf(device) {

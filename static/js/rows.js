@@ -6,7 +6,7 @@ import { clockElement } from "./words.js";
 const ENDED = new Set(["succeeded", "failed", "cancelled", "timed_out"]);
 
 // regions: ids of what to redraw; hasRows: each job has a row on the page; onRows gets all rows by id after each frame.
-export function watchRows(topic, regions, { belongs = () => true, onRows = () => {}, hasRows = true } = {}) {
+export function watchRows(topic, regions, { belongs = () => true, onRows = () => {}, hasRows = true, redraw = refresh } = {}) {
   let rows = new Map();
   let order = [];
   let before = null;
@@ -26,7 +26,7 @@ export function watchRows(topic, regions, { belongs = () => true, onRows = () =>
       const isMissing = shown.some((row) => !ENDED.has(row.state) && !rowElement(row.id));
       const isOld = shown.some((row) => (rowElement(row.id)?.dataset.state ?? row.state) !== row.state);
       if (isOld || (before !== null && before !== now) || (before === null && isMissing && hasRows && !location.search))
-        refresh(...regions);
+        redraw(...regions);
       before = now;
       onRows(rows);
     },

@@ -11,6 +11,8 @@ function startKeys() {
   by("palette-open")?.addEventListener("click", palette);
   if (navigator.clipboard) document.documentElement.dataset.copies = "";
   document.addEventListener("click", async ({ target }) => {
+    const edited = target.closest("[data-edit]");
+    if (edited) (await import("./edit.js")).editFrom(edited);
     if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, "Copied.");
   });
   const hasFile = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
@@ -18,7 +20,7 @@ function startKeys() {
     if (hasFile(event)) event.preventDefault();
   });
   addEventListener("drop", async (event) => {
-    if (!hasFile(event) || by("submit-form")) return; // the form has its own
+    if (!hasFile(event) || document.querySelector("#submit-form, #sweep-form")) return; // the form has its own
     event.preventDefault();
     await (await import("./dropped.js")).keepDropped(event.dataTransfer.files[0]);
     location.href = "/submit#dropped";
@@ -75,7 +77,7 @@ function startNotices() {
     for (const row of frame.data.jobs) {
       const before = rows.get(row.id);
       rows.set(row.id, row);
-      if (frame.type === "snapshot" || !before || row.owner !== me) continue;
+      if (frame.type === "snapshot" || !before || row.trial || row.owner !== me) continue;
       const said = (before.alarm !== row.alarm && row.alarm) || (before.state !== row.state && SAID[row.state]);
       if (said) tell(row, said);
     }

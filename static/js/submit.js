@@ -1,6 +1,7 @@
 // The submit form: drop a file, pick a count, Ctrl-Enter.
 import { by } from "./dom.js";
 import "./shell.js";
+import { easeFields } from "./submit-fields.js";
 
 const form = by("submit-form");
 const file = by("file");
@@ -17,6 +18,8 @@ function fill(field, value) {
   field.closest("details")?.setAttribute("open", "");
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
+
+easeFields(fill);
 
 // The plan is the server's; only the answer to the newest question is shown.
 const plan = by("plan");

@@ -10,7 +10,6 @@ const bar = by("upload-bar");
 const state = by("upload-state");
 let busy = false;
 
-form.hidden = false;
 addEventListener("beforeunload", (event) => busy && event.preventDefault());
 
 form.addEventListener("submit", async (event) => {

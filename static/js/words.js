@@ -22,7 +22,14 @@ export function value(number) {
   if (Number.isInteger(number) && far < 1e12) return number.toLocaleString("en");
   if (far >= 1e4 && far < 1e6) return Math.round(number).toLocaleString("en");
   if (far >= 1e-3 && far < 1e4) return String(Number(number.toPrecision(4)));
-  return number.toPrecision(3);
+  return short(number);
+}
+
+// Three digits; far from 1 with an exponent of two digits, as Python writes it.
+function short(number) {
+  const [digits, power] = number.toExponential(2).split("e");
+  if (power >= -4 && power < 3) return String(Number(number.toPrecision(3)));
+  return `${Number(digits)}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 }
 
 export function clock(seconds, withSeconds = false) {

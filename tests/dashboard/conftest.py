@@ -25,6 +25,7 @@ from orchestrator.jobs.submission import intake
 from orchestrator.live.readings import NowReadings, write_now
 from orchestrator.models import Dataset, DatasetRoot, Job
 from orchestrator.people import secrets
+from orchestrator.sharing import projects
 from orchestrator.spec.job_spec import GIB
 from tests.conftest import lacking
 from tests.spec.every_field import every_field
@@ -58,6 +59,7 @@ def job_with_every_field(home, ada, make_job, make_pool, make_device, tmp_path) 
     root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
     Dataset.objects.create(name="shakespeare", version="1", root=root, path="plays", owner=ada)
     secrets.keep(ada, "WANDB_API_KEY", "x")
+    projects.create(ada, "paper-x")
     before = [str(make_job().pk), {"job": str(make_job().pk), "when": "any"}]
     tags = ["plain", 'with, "comma"', '"quoted"']
     spec = intake.parse_spec(
@@ -80,7 +82,14 @@ def job_with_every_field(home, ada, make_job, make_pool, make_device, tmp_path) 
 def write_readings(home) -> Callable[..., None]:
     """Write what the agent would: one entry for each device id, with more fields by id."""
 
-    def write(*ids: str, seq: int = 1, age_s: float = 0, stream: str = "s", **by_id: dict[str, Any]) -> None:
+    def write(
+        *ids: str,
+        seq: int = 1,
+        age_s: float = 0,
+        stream: str = "s",
+        simulated: bool = False,
+        **by_id: dict[str, Any],
+    ) -> None:
         entries: list[Any] = [
             {
                 "id": device,
@@ -98,7 +107,9 @@ def write_readings(home) -> Callable[..., None]:
             }
             for number, device in enumerate(ids)
         ]
-        write_now(NowReadings(seq, time.time() - age_s, stream, None, False, {"cpu_percent": 31.0}, entries))
+        write_now(
+            NowReadings(seq, time.time() - age_s, stream, None, simulated, {"cpu_percent": 31.0}, entries)
+        )
 
     return write
 

@@ -66,7 +66,7 @@ def test_run_again_makes_a_new_job_and_opens_it(reader, ada, make_job, make_devi
     [
         (JobState.QUEUED, {"hold", "cancel"}),
         (JobState.HELD, {"release", "cancel"}),
-        (JobState.RUNNING, {"checkpoint", "cancel"}),
+        (JobState.RUNNING, {"checkpoint", "profile", "cancel"}),
         (JobState.SUCCEEDED, {"retry"}),
     ],
 )
@@ -149,3 +149,22 @@ def test_a_form_or_an_address_with_a_nul_character_is_refused_with_its_field(rea
     assert (form.status_code, address.status_code) == (400, 400)
     assert "name: has a NUL character at place 2" in html_of(form)
     assert not Token.objects.exists()
+
+
+def test_query_of_an_address_is_shown_to_the_owner_alone(reader, ada, root, make_job):
+    """A presigned address is a password."""
+    named = "shard=https://data.lab.org/a.bin?X-Signature=tellnobody#sha256=" + "0" * 64
+    job = make_job(spec={"datasets": [named]}, bundle="0" * 64)
+    pages = [
+        reverse("job", args=[job.pk]),
+        f"{reverse('submit')}?from={job.pk}",
+        f"{reverse('sweep-new')}?from={job.pk}",
+        f"{reverse('compare')}?jobs={job.short_id},{job.short_id}",
+        f"/api/v1/jobs/{job.pk}",
+        "/api/v1/jobs",
+    ]
+    told = {user: [reader(user).get(page).content.decode() for page in pages] for user in (ada, root)}
+
+    assert not [page for page, text in zip(pages, told[root], strict=True) if "tellnobody" in text]
+    assert all("data.lab.org/a.bin" in text for text in (told[root][0], told[root][1], told[root][4]))
+    assert all("tellnobody" in text for text in (told[ada][0], told[ada][1], told[ada][4]))

@@ -1,5 +1,10 @@
 """The audit: appended to, read by admins, never changed."""
 
+import csv
+import io
+import json
+from datetime import timedelta
+
 import pytest
 from django.urls import reverse
 
@@ -39,7 +44,7 @@ def test_the_page_is_for_admins(reader, ada, root, entry):
     assert reader(ada).get(reverse("audit")).status_code == 403
     html = html_of(reader(root).get(reverse("audit")))
 
-    for shown in ("pool.changed", "open False.", "10.0.0.1"):
+    for shown in ("changed a pool", "open False.", "10.0.0.1"):
         assert shown in html
     assert 'href="/audit" aria-current="page"' in html
 
@@ -106,3 +111,58 @@ def test_tokens_are_written_down_without_their_text(ada, root):
         ("root", "token.revoked", "Revoked the token laptop of ada."),
     ]
     assert text not in str(AuditEntry.objects.values_list())
+
+
+def test_entries_are_sentences_that_lead_to_jobs_people_and_devices(reader, root, ada, make_job, make_device):
+    job, device = make_job(name="tiny-gpt"), make_device(0)
+    audit.record("root", "job.cancel", f"job {job.short_id} of ada", "Cancelled it.")
+    audit.record("root", "sign_in.done", "user ada", "Signed in.")
+    audit.record("root", "device.state", f"device {device.pk}", "Drained.")
+    audit.record("root", "job.hold", "job 00000000 of ada", "Held it.")
+
+    html = html_of(reader(root).get(reverse("audit")))
+
+    assert f'href="/jobs/{job.pk}"' in html
+    assert "tiny-gpt of ada" in html
+    assert 'href="/people?q=ada"' in html
+    assert f'href="/devices/{device.pk}"' in html
+    for words in (
+        "cancelled a job",
+        "signed in",
+        "drained, enabled or disabled a device",
+        "job 00000000 of ada",
+    ):
+        assert words in html
+
+
+def test_days_filter_the_page_the_files_and_rest(reader, root, entry):
+    browser, address = reader(root), reverse("audit")
+    today = entry.at.date()
+    for given, there in (
+        ({"from": today, "to": today}, True),
+        ({"from": today + timedelta(days=1)}, False),
+        ({"to": today - timedelta(days=1)}, False),
+        ({"from": "yesterday"}, True),
+    ):
+        query = {**given, "action": "pool"}
+        assert ("open False." in html_of(browser.get(address, query))) is there, given
+        rows = b"".join(browser.get("/audit.jsonl", query).streaming_content)
+        assert (b"open False." in rows) is there, given
+    later = (entry.at + timedelta(seconds=1)).isoformat()
+    found = browser.get("/api/v1/audit", {"from": later, "action": "pool"}).json()["results"]
+    assert found == []
+
+
+def test_the_audit_is_exported_as_csv_and_lines_of_json_for_admins(reader, root, ada, entry):
+    audit.record("=cmd()", "sign_in.failed", "user x", "Wrong, and\nagain.")
+    client = reader(root)
+    text = b"".join(client.get("/audit.csv", {"address": "ignored"}).streaming_content).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+
+    assert [row["actor"] for row in rows if row["action"] != "sign_in.done"] == ["'=cmd()", "root"]
+    assert "Wrong, and\nagain." in {row["text"] for row in rows}
+    lines = b"".join(client.get("/audit.jsonl").streaming_content).splitlines()
+    assert json.loads(lines[-1])["subject"] == "pool default"
+    assert client.get("/audit.xml").status_code == 404
+    for kind in ("csv", "jsonl"):
+        assert reader(ada).get(f"/audit.{kind}").status_code == 403

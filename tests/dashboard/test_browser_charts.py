@@ -245,7 +245,7 @@ def test_without_scripts_a_job_with_numbers_shows_them_and_not_that_there_are_no
 def test_a_job_that_reports_nothing_says_how_to_report(open_page, ada, make_attempt):
     job = make_attempt(state=JobState.RUNNING).job
 
-    page = open_page(ada, f"/jobs/{job.pk}", java_script_enabled=False)
+    page = open_page(ada, f"/jobs/{job.pk}/charts", java_script_enabled=False)
 
     expect(page.get_by_text("No numbers yet")).to_be_visible()
     expect(page.locator("#values")).to_be_hidden()
@@ -274,3 +274,19 @@ def test_while_numbers_are_asked_for_nobody_is_told_that_there_are_none(
         page.wait_for_timeout(20)
     expect(page.locator("#charts-empty")).to_be_hidden()
     held.pop().continue_()
+
+
+def test_a_constant_stands_in_the_middle_of_an_axis_that_shows_how_large_it_is(open_page, root):
+    constants = [[0.0003] * 3, [-2, None, -2]]
+    others = [[0, 0], [None], [1, 2]]
+
+    axes = open_page(root, "/keys").evaluate(
+        """async all => {
+          const { scaleOf } = await import("/static/js/chart-data.js");
+          return all.map((y) => scaleOf([{ data: { y } }], { logScale: false, clips: false, fromZero: false }, String).axis);
+        }""",
+        constants + others,
+    )
+
+    assert [axis["range"] for axis in axes[:2]] == [pytest.approx([0.00015, 0.00045]), [-3, -1]]
+    assert axes[2:] == [{"rangemode": "normal"}] * 3

@@ -50,10 +50,11 @@ def test_ten_thousand_jobs_are_a_list_and_64_devices_a_wall(
     write_readings(*ids)
 
     page = open_page(ada, "/jobs")
-    expect(page.locator("#jobs tbody tr")).to_have_count(50)
+    expect(page.locator("#total")).to_have_text("10,001")
     settle(page)
-    page.get_by_role("link", name="Older").click()
-    expect(page.locator("#jobs tbody tr").first).to_be_visible()
+    page.keyboard.press("End")
+    expect(page.locator('#jobs [aria-rowindex="10001"]')).to_contain_text("first")
+    assert page.locator("#jobs tr[data-job]").count() <= 300
     page.goto(server.url + "/queue")
     settle(page)
     assert page.locator("tbody tr").count() < 1_000  # what is beyond is told as a number
@@ -110,7 +111,7 @@ def test_without_javascript_lists_job_log_and_submit_work(
     script.write_text("print('step 1 loss 0.5')\n")
 
     page = open_page(ada, "/jobs", java_script_enabled=False)
-    expect(page.locator("#jobs tbody")).to_contain_text("tiny-gpt")
+    expect(page.locator("#jobs")).to_contain_text("tiny-gpt")
     page.get_by_label("Name or id").fill("nothing like it")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("#jobs")).not_to_contain_text("tiny-gpt")
@@ -148,7 +149,7 @@ def test_a_picture_that_a_job_wrote_is_seen_although_it_is_sent_as_an_attachment
     work.mkdir(parents=True)
     (work / "plot.png").write_bytes(ONE_PIXEL)
 
-    page = open_page(ada, f"/jobs/{job.pk}")
+    page = open_page(ada, f"/jobs/{job.pk}/files")
     page.get_by_role("link", name="plot.png", exact=True).click()
 
     expect(page.locator(".file-preview img")).to_have_js_property("naturalWidth", 1)

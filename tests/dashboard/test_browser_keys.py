@@ -30,7 +30,7 @@ def test_three_jobs_are_chosen_and_compared_from_the_keyboard(open_page, ada, ma
     for number in range(3):
         page.keyboard.press("j")
         expect(page.locator("tr[data-job]").nth(number).locator("th a")).to_be_focused()
-        page.keyboard.press("Space")
+        page.keyboard.press("s")
         expect(page.locator("#chosen-count")).to_have_text(f"{number + 1} chosen")
     page.keyboard.press("=")
     expect(page).to_have_url(re.compile(r"/compare\?jobs=[0-9a-f]{8},[0-9a-f]{8},[0-9a-f]{8}$"))

@@ -194,10 +194,11 @@ def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log
     lines = [f"line {number}\n" for number in range(5000)]
     lines[2999] = "x" * 9000 + "\n"
     attempt, _ = write_log("".join(lines))
-    page = open_page(ada, f"/jobs/{attempt.job_id}#L3000-3002")
+    page = open_page(ada, f"/jobs/{attempt.job_id}#L3000-L3002")
     log = page.locator("#log")
 
     expect(log.locator(".is-linked")).to_have_count(3)
+    expect(page.get_by_role("button", name="Copy lines 3,000 to 3,002")).to_be_visible()
     expect(page.locator("#log-follow")).not_to_be_checked()
     page.get_by_role("button", name="show all 9,000 characters").click()
     expect(page.get_by_role("button", name="show all")).to_have_count(0)
@@ -223,20 +224,24 @@ def test_a_line_without_end_is_followed_in_parts_with_the_servers_numbers(open_p
 
 
 def test_colours_of_a_terminal_last_until_they_are_ended(open_page, ada, write_log):
-    marks = ["", "1;31", "22", "0;4;96", "24;39", "38;5;2", "48;2;1;2;3", "7", ""]
-    attempt, _ = write_log("".join(f"\x1b[{mark}m{part}" for part, mark in enumerate(marks)) + "\n")
+    marks = ["", "1;31", "22", "0;4;96", "24;39", "38;5;2", "48;2;1;2;3", "49;7", "0;38;5;208", "0;43", ""]
+    attempt, _ = write_log("".join(f"\x1b[{mark}m{part}," for part, mark in enumerate(marks)) + "\n")
     page = open_page(ada, f"/jobs/{attempt.job_id}")
     content = page.locator("#log .line > span")
-    expect(content).to_have_text("012345678")
+    expect(content).to_have_text("0,1,2,3,4,5,6,7,8,9,10,")
 
-    styled = content.locator("span").evaluate_all("all => all.map(one => [one.textContent, one.className])")
+    styled = content.locator("span").evaluate_all(
+        "all => all.map(one => [one.textContent, one.className, one.style.color, one.style.background])"
+    )
     assert styled == [
-        ["1", "ansi-bold ansi-1"],
-        ["2", "ansi-1"],
-        ["3", "ansi-underline ansi-6"],
-        ["5", "ansi-2"],
-        ["6", "ansi-2"],
-        ["7", "ansi-2"],
+        ["1,", "ansi-bold ansi-1", "", ""],
+        ["2,", "ansi-1", "", ""],
+        ["3,", "ansi-underline ansi-6", "", ""],
+        ["5,", "ansi-2", "", ""],
+        ["6,", "ansi-2", "", "rgb(1, 2, 3)"],
+        ["7,", "ansi-inverse ansi-2", "", ""],
+        ["8,", "", "color-mix(in oklab, rgb(255 135 0) 65%, var(--text))", ""],
+        ["9,", "ansi-on-3", "", ""],
     ]
 
 

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.models import Job, JobState
+from orchestrator.models import Dataset, DatasetRoot, Job, JobState
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,3 +45,40 @@ def test_browser_sends_every_field_of_a_clone_as_it_was(job_with_every_field, op
     assert clone is not None
     assert clone.pk != parent.pk
     assert clone.spec.model_dump() == parent.spec.model_dump()
+
+
+def test_a_dataset_a_time_and_a_job_are_chosen_and_not_typed(
+    home, open_page, ada, make_job, make_device, make_pool
+):
+    make_device(0)
+    folder = DatasetRoot.objects.create(name="data", path=str(home.root))
+    Dataset.objects.create(name="words", root=folder, path="words", owner=ada)
+    before = make_job(name="first-part")
+    page = open_page(ada, "/submit", timezone_id="Europe/Berlin")
+    args, start = page.locator("#args"), page.locator("#not_before")
+    args.fill("--lr 1e-3")
+
+    page.locator("#datasets").select_option(index=0)
+    expect(args).to_have_value("--lr 1e-3 --data {dataset:words}")
+    page.locator("#datasets").select_option([])
+    expect(args).to_have_value("--lr 1e-3")
+
+    page.get_by_text("More: module or command").click()
+    page.get_by_label("Start not before, your time").fill("2027-01-05T09:30")
+    expect(start).to_have_value("2027-01-05T08:30:00Z")
+    page.get_by_label("Add one of your jobs by name").select_option(label=f"first-part #{before.short_id}")
+    expect(page.locator("#depends_on")).to_have_value(str(before.pk))
+    expect(page.locator("#plan code")).to_contain_text(f"--after {before.pk}")
+
+
+def test_the_plan_stays_beside_a_long_form(home, open_page, ada, make_device):
+    make_device(0)
+    page = open_page(ada, "/submit")
+    page.get_by_text("More: module or command").click()
+    form, plan = page.locator(".submit-fields"), page.locator("#plan")
+    assert (plan.bounding_box() or {})["x"] > (form.bounding_box() or {})["width"]
+
+    page.locator("#tags").scroll_into_view_if_needed()
+
+    expect(plan).to_be_in_viewport()
+    expect(page.locator("#run")).to_be_in_viewport()

@@ -3,6 +3,7 @@
 import pytest
 from django.urls import reverse
 
+from dashboard.pages import bulk
 from orchestrator.models import Job, JobState
 
 
@@ -73,3 +74,30 @@ def test_it_leads_back_to_this_server_only(change, ada, make_job, back):
 
 def test_without_a_script_it_leads_back_to_the_list(change, ada, make_job):
     assert change(ada, "cancel", make_job(), back="/jobs?state=queued")["Location"] == "/jobs?state=queued"
+
+
+def test_all_jobs_that_match_are_changed_part_by_part_and_later_ones_left_alone(
+    change, ada, bob, make_job, monkeypatch
+):
+    monkeypatch.setattr(bulk, "MOST_JOBS", 2)
+    mine = [make_job(name=f"tiny {number}") for number in range(3)]
+    make_job(bob, name="tiny of another")
+    make_job(name="other")
+    newest = str(mine[-1].pk)
+    late = make_job(name="tiny and late")
+
+    first = change(ada, "tag", tag="best", matching="q=tiny&sort=name", until=newest).json()
+    second = change(
+        ada, "tag", tag="best", matching="q=tiny&sort=name", until=newest, last=first["last"]
+    ).json()
+
+    assert (first["done"], first["left"], second["done"], second["left"]) == (2, 1, 1, 0)
+    assert set(Job.objects.filter(tags=["best"])) == set(mine)
+    assert Job.objects.get(pk=late.pk).tags == []
+
+
+def test_a_filter_that_means_nothing_matches_no_job(change, ada, make_job):
+    make_job()
+
+    assert change(ada, "cancel", matching="state=bogus").status_code == 400
+    assert states() == {JobState.QUEUED}

@@ -4,6 +4,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from dashboard.pages import compare as compare_page
 from dashboard.parts.comparison import Row, compare
 from orchestrator.models import Environment, Job, JobArray, JobState
 from tests.dashboard.markup import html_of
@@ -171,3 +172,105 @@ def test_the_spread_is_that_of_the_ended_members_of_an_array(make_array, make_jo
 )
 def test_one_ended_member_has_no_spread(make_array, rows, members, said):
     assert rows(make_array(*members)[0])["spread"].cells[0].text == said
+
+
+def test_the_best_value_is_marked_where_its_name_says_which_way_is_better(make_job, rows):
+    numbers = [{"val/acc": 0.5, "loss": 2.0, "x": 1.0}, {"val/acc": 0.75, "loss": float("nan"), "x": 2.0}, {}]
+    jobs = [make_job() for _ in numbers]
+    for job, values in zip(jobs, numbers, strict=True):
+        job.last_values = values
+
+    found = rows(*jobs)
+
+    assert [cell.best for cell in found["val/acc"].cells] == [False, True, False]
+    assert not any(cell.best for name in ("loss", "x") for cell in found[name].cells)
+    assert found["val/acc"].note == "higher is better"
+
+
+def test_jobs_are_sorted_by_any_row_and_those_without_a_value_come_last(reader, ada, make_job):
+    jobs = [
+        make_job(name=name, spec={"args": ["--lr", lr]}, last_values=values)
+        for name, lr, values in (("b", "0.01", {"loss": 2.0}), ("c", "3e-4", {}), ("a", "0.1", {"loss": 1.0}))
+    ]
+    ids = ",".join(job.short_id for job in jobs)
+
+    def order(by: str) -> str:
+        columns = reader(ada).get("/compare", {"jobs": ids, "sort": by}).context["columns"]
+        return "".join(column["job"].name for column in columns)
+
+    assert [order(by) for by in ("loss", "-loss", "lr", "-lr", "bogus")] == [
+        "abc",
+        "bac",
+        "cba",
+        "abc",
+        "bca",
+    ]
+    page = reader(ada).get("/compare", {"jobs": ids, "sort": "loss"})
+    assert [column["letter"] for column in page.context["columns"]] == ["C", "A", "B"]
+    assert page.context["jobs"] == ids
+
+
+def test_jobs_keep_their_own_colours_and_one_that_shares_gets_a_free_one(make_job):
+    jobs = [make_job(colour=colour) for colour in (3, 3, None, 11)]
+
+    assert compare_page.colour_slots(jobs) == [4, 1, 2, 3]
+    assert compare_page.colour_slots([make_job() for _ in range(9)])[-1] is None
+
+
+def test_lines_are_named_and_jobs_of_one_name_told_apart(reader, ada, make_job):
+    one, two = (make_job(name="fit", spec={"args": ["--lr", lr, "--seed", "1"]}) for lr in ("0.1", "0.2"))
+    other = make_job(name="x" * 200)
+
+    page = reader(ada).get("/compare", {"jobs": ",".join(job.short_id for job in (one, two, other))})
+
+    labels = [column["label"] for column in page.context["columns"]]
+    assert labels[:2] == ["fit lr 0.1, seed 1", "fit lr 0.2, seed 1"]
+    assert len(labels[2]) == 28
+
+
+def test_numbers_that_differ_are_drawn_against_each_other_and_on_parallel_axes(reader, ada, make_job):
+    jobs = [
+        make_job(spec={"args": ["--lr", str(lr)]}, last_values={"loss": loss})
+        for lr, loss in ((0.1, 1.0), (0.001, 3.0), (0.01, "NaN"))
+    ]
+
+    page = reader(ada).get("/compare", {"jobs": ",".join(job.short_id for job in jobs)})
+
+    assert page.context["quantities"] == ["lr", "last loss"]
+    assert (page.context["across"], page.context["up"]) == ("lr", "last loss")
+    assert [dot.job for dot in page.context["scatter"].dots] == [0, 1]
+    assert page.context["scatter"].x.places == [1.0, 0.0, 0.5]  # by its logarithm: it spans two decades
+    assert [path.count("L") for path in page.context["parallel"].lines] == [1, 1, 0]
+
+
+def test_the_code_and_packages_of_two_jobs_are_compared(reader, ada, bob, home, make_job, store_script):
+    def environment(**versions: str) -> Environment:
+        packages = [{"name": name, "version": version} for name, version in versions.items()]
+        return Environment.objects.create(
+            request={}, origin="--with", packages=packages, created_at=timezone.now()
+        )
+
+    old = make_job(bundle=store_script(b"lr = 1\nrun()\n"), environment=environment(torch="2.5", same="1"))
+    new = make_job(
+        bundle=store_script(b"lr = 2\nrun('<b>')\n"), environment=environment(torch="2.6", same="1")
+    )
+    address = reverse("compare-code") + f"?jobs={old.short_id},{new.short_id}"
+
+    page = html_of(reader(ada).get(address))
+
+    for line in ("-lr = 1", "+lr = 2", "run(&#x27;&lt;b&gt;&#x27;)", "2.5", "2.6"):
+        assert line in page
+    assert ">same<" not in page
+    assert reader(bob).get(address).status_code == 404
+    assert reader(ada).get(reverse("compare-code")).status_code == 404
+    assert address.replace("&", "&amp;") in html_of(
+        reader(ada).get(reverse("compare"), {"jobs": f"{old.short_id},{new.short_id}"})
+    )
+
+
+def test_code_that_is_not_kept_is_said(reader, ada, make_job):
+    one, two = make_job(), make_job(bundle="1" * 64)
+
+    page = html_of(reader(ada).get(reverse("compare-code"), {"jobs": f"{one.pk},{two.pk}"}))
+
+    assert "The code of one of these jobs is not kept here." in page

@@ -20,7 +20,8 @@ def test_a_row_tells_what_would_start_the_job_now_and_who_is_before_it(
     piece = html_of(reader(ada).get(reverse("queue-explain", args=[wide.pk])))
 
     assert reverse("queue-explain", args=[wide.pk]) in page
-    assert "It would start <strong>now</strong> with: 1 device" in piece
+    assert "It would start <strong>now</strong> with 1 device." in piece
+    assert f'href="/submit?from={wide.pk}&amp;gpus=1"' in piece
     assert "<bdi>holder</bdi> of ada" in piece
 
 

@@ -176,7 +176,7 @@ def test_the_wall_names_strangers_without_their_command_line(reader, ada, make_d
     html = html_of(reader(ada).get(reverse("overview")))
 
     assert "EXTERNAL" in html
-    assert "carl (python)" in html
+    assert "carl (python, pid " in html
     assert "hunter2" not in html
 
 

@@ -13,14 +13,11 @@ def module(name: str, body: str) -> str:
     return f'var {name}=w((a,b)=>{{"use strict";{body}}});'
 
 
-def bundle(*modules: str, kinds: str = "bar(),box(),heatmap(),histogram(),globe()") -> str:
+def bundle(*modules: str, kinds: str = "bar(),globe()") -> str:
     traces = "".join(
         module(name, f'b.exports={{moduleType:"trace",name:"{name}",need:{need}}}')
         for name, need in (
             ("bar", "shared()"),
-            ("box", "1"),
-            ("heatmap", "1"),
-            ("histogram", "1"),
             ("globe", "sphere()"),
         )
     )
@@ -35,7 +32,7 @@ def test_what_our_kinds_of_traces_reach_is_kept_and_the_rest_is_left_out():
     assert "var bar=" in made
     assert "sphere" not in made
     assert "globe" not in made
-    assert made.endswith("return {parts:[core,shared,bar,box,heatmap,histogram],start:all};})();")
+    assert made.endswith("return {parts:[core,shared,bar],start:all};})();")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +41,7 @@ def test_what_our_kinds_of_traces_reach_is_kept_and_the_rest_is_left_out():
         "",
         "a bundle of another kind",
         HEAD + CORE,
-        bundle(module("shared", "b.exports=1"), kinds="bar(),box()"),
+        bundle(module("shared", "b.exports=1"), kinds="globe()"),
         bundle(module("shared", "b.exports=1")).replace(".register(", ".add("),
         bundle(module("shared", "b.exports=1")).replace("return all();", "return other();"),
     ],
@@ -54,8 +51,8 @@ def test_a_bundle_of_another_shape_is_not_touched(text):
         reduce(text)
 
 
-def test_the_installed_library_comes_down_to_a_quarter():
+def test_the_installed_library_comes_down_to_a_fifth():
     made = plotly_bundle.read_bundle()
 
-    assert len(made) < plotly_bundle.WHOLE.stat().st_size / 4
+    assert len(made) < plotly_bundle.WHOLE.stat().st_size / 5
     assert b"return {parts:[" in made

@@ -64,7 +64,7 @@ def test_the_main_action_is_what_helps_after_this_ending(reader, ada, ended, kin
 
     html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
-    (head,) = re.findall(r'<div class="actions">(.*?)</div>', html, re.DOTALL)
+    (head,) = re.findall(r'<div class="job-actions">(.*?)</details>', html, re.DOTALL)
     main = re.findall(r'class="[^"]*\bis-main"[^>]*>([^<]+)<', head)
     assert main == [label for label in [MAIN[kind][keeps]] if label]
     for label in ("Run again", "Clone and edit", *(["Resume from checkpoint"] if keeps else [])):

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from orchestrator.models import Job, JobState, SchedulerTerm
+from orchestrator.models import Job, JobState, Quota, SchedulerTerm
 from tests.dashboard.markup import html_of
 
 HOUR_S = 3600
@@ -51,6 +51,46 @@ def test_rest_does_not_count_it_as_free_either(reader, ada, kept):
     assert (pool["free_count"], pool["available_count"]) == (1, 0)
     Job.objects.filter(pk=kept.pk).update(state=JobState.HELD)
     assert browser.get("/api/v1/devices/sim-1").json()["availability"]["state"] == "free"
+
+
+def test_headline_rest_and_tiles_have_one_count(reader, ada, kept):
+    browser = reader(ada)
+
+    capacity = browser.get("/api/v1/capacity?steps=true").json()
+
+    assert (capacity["device_count"], capacity["free_count"], capacity["kept_count"]) == (2, 0, 1)
+    assert capacity["sentence"].startswith("0 of 2 GPUs free, 1 kept (free for jobs under ")
+    overview = html_of(browser.get(reverse("overview")))
+    assert capacity["sentence"].removeprefix("0") in overview
+    (pool,) = capacity["pools"]
+    assert [step["time_limit_s"] for step in pool["steps"]][:2] == [600, 2400]
+    assert browser.get("/api/v1/capacity").json()["pools"] == []
+
+
+def test_a_device_beyond_the_readers_limit_is_no_free_device_on_any_page(
+    reader, ada, make_attempt, make_device, write_readings
+):
+    make_attempt(state=JobState.RUNNING, devices=[make_device(0)])
+    make_device(1)
+    write_readings("sim-0", "sim-1")
+    Quota.objects.create(user=ada, max_devices=1)
+    browser = reader(ada)
+
+    overview, pools = (html_of(browser.get(reverse(page))) for page in ("overview", "pools"))
+
+    assert "<b>0</b> of 2 GPUs free, 1 more than your limit of 1 device allows" in overview
+    assert "AT YOUR LIMIT" in overview
+    assert "FREE" not in overview
+    assert "at your limit" in pools
+
+
+def test_the_overview_says_from_which_length_on_a_job_waits(reader, bob, kept, make_job):
+    Job.objects.filter(name="digits").update(time_limit_s=4 * HOUR_S)
+
+    overview = html_of(reader(bob).get(reverse("overview")))
+
+    assert "A new job on one device" in overview
+    assert re.search(r"10 min</span>\s*<b", overview)
 
 
 @pytest.mark.slow

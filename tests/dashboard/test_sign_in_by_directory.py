@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from orchestrator.models import AuditEntry, Role
-from orchestrator.people import rights
+from orchestrator.models import AuditEntry, Person, Role
+from orchestrator.people import invitations, rights
 from orchestrator.people.single_sign_on import django_settings, read_ldap
 from tests.dashboard.ldap_directory import serving
 from tests.dashboard.markup import html_of
@@ -69,7 +69,7 @@ def test_a_person_of_the_directory_gets_an_account_without_a_password_here(direc
     grace = User.objects.get(username="grace")
     assert (grace.first_name, grace.email) == ("Grace", "grace@lab.example")
     assert not grace.has_usable_password()
-    assert rights.role_of(grace) == Role.SUBMITTER
+    assert rights.waits(grace), "somebody here approves newcomers"
     assert directory.in_the_clear == [], "TLS comes before the password"
 
 
@@ -133,6 +133,7 @@ def test_who_was_shut_out_here_stays_out(directory):
 
 def test_groups_give_the_strongest_role_and_take_it_again(directory, settings):
     settings.LDAP = replace(settings.LDAP, roles=(("admin", ADMINS), ("viewer", LOOKERS)))
+    settings.NEWCOMERS = "submitter"
     User.objects.create_superuser("root", password="berths-own")  # noqa: S106  # of nobody
 
     for name, password in (("chief", "chiefs-own"), ("guest", "guests-own"), ("grace", "cobol-1959")):
@@ -149,8 +150,26 @@ def test_groups_give_the_strongest_role_and_take_it_again(directory, settings):
 
 def test_roles_given_here_stay_where_no_groups_are_named(directory):
     sign_in("chief", "chiefs-own")
+    Person.objects.update(role=Role.SUBMITTER, waits=False)
+
+    sign_in("chief", "chiefs-own")
 
     assert rights.role_of(User.objects.get()) == Role.SUBMITTER
+
+
+def test_where_people_are_invited_the_directory_opens_no_account_without_an_invitation(directory, settings):
+    settings.NEWCOMERS = "invited"
+    root = User.objects.create_superuser("root", password="berths-own")  # noqa: S106  # of nobody
+    _, text = invitations.invite(root, role=Role.OPERATOR)
+
+    assert "Ask the person who runs this server for an invitation" in sign_in("grace", "cobol-1959")[1]
+    assert not User.objects.filter(username="grace").exists()
+    browser = Client()
+    browser.get(f"/invitation/{text}")
+    browser.post("/login", {"username": "grace", "password": "cobol-1959"})
+
+    assert rights.role_of(User.objects.get(username="grace")) == Role.OPERATOR
+    assert sign_in("grace", "cobol-1959")[1] == ""
 
 
 def test_a_directory_that_is_down_is_told_and_own_passwords_still_open(directory, settings):

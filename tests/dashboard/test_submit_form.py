@@ -78,7 +78,7 @@ def test_an_archive_with_one_script_needs_no_entrypoint(form):
     ("field", "value", "words"),
     [
         ("gpus", "99", "2 devices"),
-        ("gpus", "two", "not a whole number"),
+        ("gpus", "two", "give 4, auto, 2..8 or"),
         ("name", "bad\u202ename", "U+202E"),
         ("args", "it's", "quotation mark"),
         ("env", "LD_PRELOAD=/tmp/x.so", "LD_PRELOAD"),
@@ -251,7 +251,9 @@ class Controls(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attributes}
         if tag == "select":
-            self.select = given["name"]
+            self.select = given.get(
+                "name", ""
+            )  # without a name it is not sent; none of its options is selected
         elif tag == "option" and "selected" in given:
             self.sent[self.select].append(given.get("value", ""))
             self.text_of = "" if "value" in given else self.select
@@ -289,13 +291,13 @@ def test_clone_carries_every_field_of_a_job(job_with_every_field, reader, ada):
 
 
 def test_command_of_a_job_names_every_field_that_is_set():
-    starts = {"module": "pkg.train", "command": ["bash", "-c", "echo {checkpoint}"]}
+    starts = {"module": "pkg.train", "command": ["bash", "-c", "echo {checkpoint}"], "program": "jupyter"}
     words = shlex.split(command_line(every_field(**starts), DEFAULTS, "code.zip"))
 
     options = {re.split("[ /]", field.option)[0] for field in FIELDS if field.option}
     # A switch that is on by default has another word for off.
-    assert options - set(words) == {"--restart"}
-    assert "--no-restart" in words
+    assert options - set(words) == {"--elastic", "--restart"}
+    assert {"--no-elastic", "--no-restart"} <= set(words)
     assert words[words.index("--") + 1 :] == every_field()["args"]
 
 

@@ -17,6 +17,7 @@ from dashboard.live.topics import (
 )
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
+from orchestrator.store.metrics.device_history import DeviceHistory
 from orchestrator.store.metrics.writer import MetricWriter, Point
 
 
@@ -51,6 +52,21 @@ async def test_devices_are_whole_at_first_and_then_ticks():
     assert first["data"]["devices"][0]["id"] == "gpu-0"
     assert tick["seq"] > first["seq"]
     assert await frames_of(source, tick["seq"]) == []
+
+
+async def test_sparklines_of_a_new_process_begin_with_what_is_stored(home):
+    history = DeviceHistory(home.device_history)
+    for ago_s in range(20, 0, -2):
+        history.append("gpu-0", 1001.0 - ago_s, utilization_percent=float(ago_s))
+    history.flush()
+    source = DevicesSource()
+
+    source.update(readings(1, utilization_percent=50.0), [GPU])
+
+    recent = (await frames_of(source, None))[0]["data"]["recent"]["gpu-0"]
+    assert recent[:4] == [20.0] * 4
+    assert recent[-1] == 50.0
+    assert len(recent) <= 45
 
 
 async def test_devices_are_whole_again_when_more_than_numbers_changed():

@@ -23,7 +23,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 # What answers to people who are not signed in, and why.
 OPEN = {
     "/login": "the way in",
+    "/login/password": "a step of the sign-in; leads to /login without the step before",
+    "/login/factor": "likewise",
+    "/login/enrol": "likewise",
+    "/login/finish": "likewise",
     "/admin/login/": "leads to /login",
+    "/invitation/x": "for those who have no account yet; 404 without a link that works",
     "/api/v1/health/live": "for load balancers",
     "/api/v1/health/ready": "for load balancers",
 }
@@ -169,7 +174,8 @@ async def test_pages_of_admins_are_closed_to_others(role, bob, home, make_pool):
             assert answer.status_code in {302, 403, 404}, address
             if answer.status_code == 302:
                 assert "/login" in answer.headers["Location"], address
-    assert (await client.get("/audit")).status_code == 403
+    for address in ("/audit", "/people", "/server"):
+        assert (await client.get(address)).status_code == 403, address
 
 
 async def frames(topic: str, *, cookie: str = "", token: str = "") -> list[dict[str, Any]]:

@@ -1,0 +1,255 @@
+"""The columns of the table of jobs: what each shows, how the database sorts by it, and how long it stays on a narrow screen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Case, DurationField, ExpressionWrapper, F, FloatField, Value, When
+from django.db.models.expressions import Combinable
+from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Cast, Coalesce, Now
+from django.utils.html import format_html
+
+from berth import words
+from dashboard.parts.rows import OwnRow, recorded
+from dashboard.parts.wall import colour_classes
+from dashboard.templatetags import berth as tags
+from dashboard.templatetags.editing import edit
+from orchestrator.models import Job, JobState
+
+ARGUMENT, METRIC = "arg:", "metric:"
+LONGEST_KEY = 210
+MOST_CHOSEN = 24
+UNSET = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One job as its row needs it."""
+
+    job: Job
+    row: OwnRow
+    now: datetime
+    may_steer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``order`` is never null if ``always`` is set; None: the database cannot sort by it."""
+
+    key: str
+    label: str
+    width_px: int
+    cell: Callable[[Line], str]
+    order: Combinable | str | None = None
+    always: bool = False
+    is_number: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A chosen column: ``needs`` is the width, in px, at which the table has room for it."""
+
+    column: Column
+    needs: int
+
+    @property
+    def classes(self) -> str:
+        kind = " number" if self.column.is_number else ""
+        return f"col-{self.column.width_px} needs-{self.needs}{kind}"
+
+
+def _span(since: str, until: str) -> Combinable:
+    """Time between two columns, to now where the second is not there yet."""
+    return ExpressionWrapper(Coalesce(F(until), Now()) - F(since), output_field=DurationField())
+
+
+_SHARE_DONE = Case(
+    When(state=JobState.SUCCEEDED, then=Value(1.0)),
+    When(total_steps__gt=0, then=Cast(F("step"), FloatField()) / F("total_steps")),
+    output_field=FloatField(),
+)
+
+
+def _lasted(line: Line) -> str:
+    job = line.job
+    if job.first_started_at is None:
+        return UNSET
+    return words.duration(((job.ended_at or line.now) - job.first_started_at).total_seconds())
+
+
+def _waited(line: Line) -> str:
+    until = line.job.first_started_at or line.job.ended_at or line.now
+    return words.duration((until - line.job.submitted_at).total_seconds())
+
+
+def _live(name: str, text: str) -> str:
+    """A cell that static/js/rows.js keeps fresh."""
+    return format_html("<span data-{}>{}</span>", name, text)
+
+
+def _loss(line: Line) -> str:
+    """The value, after the metric's name where that is not the column's."""
+    said = format_html('<span class="said" data-loss-name>{}</span> ', line.row["loss_said"])
+    return said + _live("loss", line.row["loss"])
+
+
+def _curve(line: Line) -> str:
+    """Drawn by static/js/job-rows.js; a job without numbers has none."""
+    if not line.job.metric_seq:
+        return UNSET
+    return format_html(
+        '<svg class="spark {}" data-curve="{}" viewBox="0 0 96 16" preserveAspectRatio="none" aria-hidden="true">'
+        "<path></path></svg>",
+        colour_classes(line.job.colour),
+        line.job.pk,
+    )
+
+
+def _sweep(line: Line) -> str:
+    trial = getattr(line.job, "trial", None)
+    return UNSET if trial is None else f"{trial.sweep.name} {trial.number}"
+
+
+def _array(line: Line) -> str:
+    job = line.job
+    return UNSET if job.array is None else f"{job.array_index} of #{job.array.pk.hex[-8:]}"
+
+
+def _tags(line: Line) -> str:
+    return edit(line.job, "tags", line.may_steer) if line.job.tags or line.may_steer else UNSET
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        "state",
+        "State",
+        112,
+        lambda one: tags.state(one.job.state, one.job.stop_reason),
+        "state",
+        always=True,
+    ),
+    Column(
+        "progress",
+        "Progress",
+        88,
+        lambda one: _live("progress", one.row["done"]),
+        _SHARE_DONE,
+        is_number=True,
+    ),
+    Column("curve", "Curve", 112, _curve, hint="The main loss over its steps"),
+    Column(
+        "loss",
+        "Loss",
+        128,
+        _loss,
+        is_number=True,
+        hint="The main loss: its last value",
+    ),
+    Column(
+        "duration",
+        "Duration",
+        96,
+        _lasted,
+        _span("first_started_at", "ended_at"),
+        is_number=True,
+        hint="From the first start to the end",
+    ),
+    Column(
+        "devices",
+        "Devices",
+        128,
+        lambda one: words.listed(one.row["devices"]) or one.row["needs"],
+        "gpus",
+        always=True,
+    ),
+    Column("owner", "Owner", 96, lambda one: one.row["owner"], "owner__username", always=True),
+    Column("submitted", "Submitted", 112, lambda one: tags.when(one.job.submitted_at), "pk", always=True),
+    Column("ended", "Ended", 112, lambda one: tags.when(one.job.ended_at), "ended_at"),
+    Column("started", "Started", 112, lambda one: tags.when(one.job.first_started_at), "first_started_at"),
+    Column("waited", "Waited", 96, _waited, _span("submitted_at", "first_started_at"), is_number=True),
+    Column(
+        "priority",
+        "Priority",
+        80,
+        lambda one: edit(one.job, "priority", one.may_steer),
+        "priority",
+        always=True,
+        is_number=True,
+    ),
+    Column(
+        "limit",
+        "Time limit",
+        96,
+        lambda one: edit(one.job, "time_limit_s", one.may_steer),
+        "time_limit_s",
+        is_number=True,
+    ),
+    Column("project", "Project", 96, lambda one: one.job.project_id or "", "project_id"),
+    Column("pool", "Pool", 96, lambda one: one.job.pool_id, "pool_id", always=True),
+    Column("tags", "Tags", 160, _tags),
+    Column(
+        "attempts",
+        "Attempts",
+        80,
+        lambda one: str(one.job.attempt_count or ""),
+        "attempt_count",
+        always=True,
+        is_number=True,
+    ),
+    Column("step", "Step", 96, lambda one: words.value(one.job.step), "step", is_number=True),
+    Column("rate", "Speed", 112, lambda one: one.row["rate"], "steps_per_s", is_number=True),
+    Column("array", "Array", 128, _array, "array_id"),
+    Column("sweep", "Sweep", 160, _sweep, "trial__sweep_id"),
+    Column("what", "What is going on", 320, lambda one: _live("sentence", one.row["sentence"])),
+)
+BY_KEY = {column.key: column for column in COLUMNS}
+USUAL = ("state", "progress", "curve", "loss", "duration", "devices", "submitted", "what")
+NAME = Column("name", "Job", 256, lambda one: one.job.name, "name", always=True)
+
+
+def column_of(key: str) -> Column | None:
+    """The column of a key; ``arg:`` and ``metric:`` take any name."""
+    if key == NAME.key:
+        return NAME
+    if len(key) > LONGEST_KEY:
+        return None
+    kind, _, name = key.partition(":")
+    if not name:
+        return BY_KEY.get(key)
+    if kind == "arg":
+        return Column(
+            key,
+            name,
+            104,
+            lambda one: plain(one.job.arguments.get(name)),
+            KeyTransform(name, "arguments"),
+            hint=f"The argument {name}",
+        )
+    if kind == "metric":
+        return Column(
+            key, name, 112, lambda one: words.value(recorded(one.job.last_values.get(name))),
+            KeyTransform(name, "last_values"), is_number=True, hint=f"The last value of {name}",
+        )  # fmt: skip
+    return None
+
+
+def plain(value: object) -> str:
+    return words.value(value) if isinstance(value, int | float) else str(value or "")
+
+
+FIRST_PX = 28 + NAME.width_px  # the box and the name
+NEEDS_STEP_PX = 50
+NEEDS_MOST_PX = 1600
+
+
+def place(columns: Sequence[Column]) -> list[Placed]:
+    """Say for each chosen column at which width of the table it is shown: the first ones stay longest."""
+    placed = []
+    used_px = FIRST_PX
+    for column in columns:
+        used_px += column.width_px
+        needs = min(NEEDS_MOST_PX + NEEDS_STEP_PX, -(-used_px // NEEDS_STEP_PX) * NEEDS_STEP_PX)
+        placed.append(Placed(column, needs))
+    return placed

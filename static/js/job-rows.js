@@ -1,0 +1,228 @@
+// A long table in windows: chunks of rows around what is in sight, blank room for the others, curves when it rests.
+import { by, write } from "./dom.js";
+
+const CHUNK = 50;
+const KEEPS = 4; // chunks in the page
+const AHEAD = 1; // chunks read beyond the edge
+const REST_MS = 120;
+const RELOAD_MS = 1000;
+
+export class JobRows {
+  wanted = [0, 0]; // chunks in sight
+  #chunks = new Map(); // tbody by its number
+  #asked = new Set();
+  #frame = 0;
+  #rest = 0;
+  #still = 0;
+  #reload = 0;
+  #stopped = new AbortController();
+
+  constructor(section, afterwards) {
+    this.section = section;
+    this.table = section.querySelector(".jobs-table");
+    this.afterwards = afterwards;
+    this.total = Number(section.dataset.total);
+    const first = this.table.tBodies[0];
+    this.height = first.rows[0]?.getBoundingClientRect().height || 20;
+    this.above = this.#blank();
+    this.below = this.#blank();
+    first.before(this.above);
+    this.table.append(this.below);
+    this.#keep(0, first);
+    const { signal } = this.#stopped;
+    const look = () => {
+      this.#frame ||= requestAnimationFrame(() => this.#look());
+    };
+    addEventListener("scroll", () => (this.#move(), look()), { passive: true, signal });
+    addEventListener("resize", () => this.#measure(), { signal });
+    this.table.addEventListener("focusin", ({ target }) => this.#rove(target.closest("tr")), { signal });
+    this.table.addEventListener("keydown", (event) => this.#step(event), { signal });
+    this.#rove(first.rows[0]);
+    this.#settle();
+    look();
+  }
+
+  stop() {
+    this.#stopped.abort();
+    cancelAnimationFrame(this.#frame);
+    clearTimeout(this.#rest);
+    clearTimeout(this.#still);
+    clearTimeout(this.#reload);
+  }
+
+  #move() {
+    clearTimeout(this.#still);
+    this.table.classList.add("is-moving");
+    this.#still = setTimeout(() => this.table.classList.remove("is-moving"), REST_MS);
+  }
+
+  // The chunks in the page are read again, at most once a second.
+  reload() {
+    this.#reload ||= setTimeout(
+      async () => {
+        for (const number of [...this.#chunks.keys()]) await this.#read(number);
+        this.#reload = 0;
+      },
+      RELOAD_MS + Math.random() * 200,
+    );
+  }
+
+  #blank() {
+    const body = document.createElement("tbody");
+    body.ariaHidden = "true";
+    body.append(document.createElement("tr"));
+    return body;
+  }
+
+  #measure() {
+    const row = [...this.#chunks.values()][0]?.rows[0];
+    this.height = row?.getBoundingClientRect().height || this.height;
+    this.#room();
+    this.#look();
+  }
+
+  #look() {
+    this.#frame = 0;
+    const last = Math.max(0, Math.ceil(this.total / CHUNK) - 1);
+    const top = -this.table.getBoundingClientRect().top - this.table.tHead.offsetHeight;
+    const at = (y) => Math.min(last, Math.max(0, Math.floor(y / this.height / CHUNK)));
+    const [from, to] = [Math.max(0, at(top) - AHEAD), Math.min(last, at(top + innerHeight) + AHEAD)];
+    this.wanted = [from, to];
+    const numbers = Array.from({ length: to - from + 1 }, (_, index) => from + index);
+    const held = [...this.#chunks.keys()];
+    // A jump: what was there is far away, and the chunks of the page stay together.
+    if (held.length && (from > Math.max(...held) + 1 || to < Math.min(...held) - 1)) this.#drop(held);
+    for (const number of numbers) if (!this.#chunks.has(number) && !this.#asked.has(number)) this.#read(number);
+    const far = [...this.#chunks.keys()].sort((a, b) => Math.abs(b - from) - Math.abs(a - from));
+    this.#drop(far.slice(0, Math.max(0, far.length - KEEPS)));
+    this.#room();
+  }
+
+  async #read(number) {
+    this.#asked.add(number);
+    const before = this.section.dataset.sort === "-submitted" ? this.#chunks.get(number - 1) : null;
+    const query = new URLSearchParams(this.section.dataset.query);
+    query.set("from", number * CHUNK);
+    query.set("count", CHUNK);
+    if (before && before.rows.length === CHUNK) query.set("before", [...before.rows].at(-1).dataset.id);
+    const answer = await fetch(`/jobs/rows?${query}`, { signal: this.#stopped.signal }).catch(() => null);
+    const text = answer?.ok ? await answer.text().catch(() => null) : null;
+    this.#asked.delete(number);
+    // One may have scrolled on since.
+    const isFar = number < this.wanted[0] || number > this.wanted[1];
+    if (this.#stopped.signal.aborted || (isFar && !this.#chunks.has(number))) return;
+    this.section.toggleAttribute("data-broken", text === null);
+    if (text === null) return;
+    this.#count(Number(answer.headers.get("X-Total")));
+    const body = document.createElement("tbody");
+    body.innerHTML = text;
+    this.#keep(number, body);
+    this.afterwards();
+    this.#settle();
+  }
+
+  #count(total) {
+    if (total === this.total) return;
+    this.total = total;
+    this.section.dataset.total = total;
+    this.table.ariaRowCount = total;
+    write(by("total"), total.toLocaleString("en"));
+    by("choose-all").textContent = `All ${by("total").textContent}`;
+  }
+
+  // In its place among its neighbours; the focus stays on the row that had it.
+  #keep(number, body) {
+    const old = this.#chunks.get(number);
+    const focused = old?.contains(document.activeElement) && document.activeElement.closest("tr")?.dataset.job;
+    for (const [index, row] of [...body.rows].entries()) {
+      row.ariaRowIndex = number * CHUNK + index + 1;
+      this.#tabs(row, -1);
+    }
+    if (old && old !== body) this.#carry(old, body);
+    if (old) old.replaceWith(body);
+    else if (!body.isConnected) (this.#next(number) ?? this.below).before(body);
+    this.#chunks.set(number, body);
+    const row = focused && body.querySelector(`tr[data-job="${CSS.escape(focused)}"]`);
+    if (row) row.querySelector("th a").focus({ preventScroll: true });
+    else if (!this.row?.isConnected) this.#rove(body.rows[0]);
+    this.#room();
+  }
+
+  #next(number) {
+    const later = [...this.#chunks.keys()].filter((one) => one > number);
+    return later.length ? this.#chunks.get(Math.min(...later)) : null;
+  }
+
+  // Curves that are drawn stay until newer ones come.
+  #carry(old, body) {
+    for (const svg of body.querySelectorAll("[data-curve]")) {
+      const drawn = old.querySelector(`[data-curve="${svg.dataset.curve}"] path`)?.getAttribute("d");
+      if (drawn) svg.firstElementChild.setAttribute("d", drawn);
+    }
+  }
+
+  #drop(numbers) {
+    for (const number of numbers) {
+      const body = this.#chunks.get(number);
+      if (body.contains(document.activeElement)) continue;
+      body.remove();
+      this.#chunks.delete(number);
+    }
+  }
+
+  #room() {
+    const held = [...this.#chunks.keys()];
+    const first = held.length ? Math.min(...held) : 0;
+    const end = held.length ? Math.max(...held) + 1 : 0;
+    const gap = held.length ? (end - first - held.length) * CHUNK : 0;
+    const set = (body, rows) => {
+      const height = `${Math.max(0, rows) * this.height}px`;
+      if (body.rows[0].style.height !== height) body.rows[0].style.height = height;
+      body.hidden = rows <= 0;
+    };
+    set(this.above, first * CHUNK);
+    set(this.below, this.total - Math.min(this.total, end * CHUNK) + gap);
+  }
+
+  #settle() {
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => this.#drawCurves(), REST_MS);
+  }
+
+  async #drawCurves() {
+    const shown = [...this.table.querySelectorAll("[data-curve]")].filter(({ parentElement: cell }) => {
+      const { top, bottom, width } = cell.getBoundingClientRect();
+      return width && bottom > -innerHeight && top < 2 * innerHeight;
+    });
+    const wanted = shown.filter(({ firstElementChild: path, dataset }) => !path.getAttribute("d") || dataset.live).slice(0, 100);
+    if (!wanted.length) return;
+    const ids = wanted.map(({ dataset }) => dataset.curve).join();
+    const answer = await fetch(`/jobs/curves?jobs=${ids}`, { signal: this.#stopped.signal }).catch(() => null);
+    const paths = answer?.ok ? await answer.json().catch(() => ({})) : {};
+    for (const svg of wanted) if (paths[svg.dataset.curve]) svg.firstElementChild.setAttribute("d", paths[svg.dataset.curve]);
+  }
+
+  // One row is in the tab order, the one looked at last; arrows move.
+  #rove(row) {
+    if (!row?.dataset.job || row === this.row) return;
+    if (this.row) this.#tabs(this.row, -1);
+    this.row = row;
+    this.#tabs(row, 0);
+  }
+
+  #tabs(row, index) {
+    for (const one of row.querySelectorAll("input, th > a:first-child, button")) one.tabIndex = index;
+  }
+
+  #step(event) {
+    const down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const row = event.target.closest("tr[data-job]");
+    if (!down || !row || event.altKey || event.ctrlKey || event.metaKey) return;
+    const rows = [...this.table.querySelectorAll("tr[data-job]")];
+    const next = rows[rows.indexOf(row) + down];
+    if (!next) return;
+    event.preventDefault();
+    next.querySelector("th a").focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+  }
+}

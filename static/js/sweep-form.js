@@ -1,0 +1,37 @@
+// The form that begins a sweep: one more row for each setting, and a file that is dropped anywhere.
+import { by } from "./dom.js";
+import "./shell.js";
+
+const rows = by("space-rows");
+by("add-row").addEventListener("click", () => {
+  const row = rows.lastElementChild.cloneNode(true);
+  const number = rows.children.length + 1;
+  row.ariaLabel = `Setting ${number}`;
+  for (const error of row.querySelectorAll(".error")) error.remove();
+  for (const control of row.querySelectorAll("input, select")) {
+    control.id = `${control.name}_${number}`;
+    control.parentElement.querySelector("label").htmlFor = control.id;
+    control.removeAttribute("aria-invalid");
+    control.removeAttribute("aria-describedby");
+    if (control.matches("input")) control.value = "";
+  }
+  rows.append(row);
+  row.querySelector("input").focus();
+});
+
+const file = by("file");
+const drop = by("drop");
+addEventListener("dragover", (event) => {
+  event.preventDefault();
+  drop.classList.add("is-over");
+});
+addEventListener("dragleave", (event) => event.relatedTarget === null && drop.classList.remove("is-over"));
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  drop.classList.remove("is-over");
+  if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
+});
+by("sweep-form").addEventListener("submit", () => {
+  by("run").textContent = "Beginning";
+});
+document.querySelector("[aria-invalid=true]")?.focus();

@@ -1,0 +1,66 @@
+"""The page of models: from a job's checkpoint to a row that says where it came from."""
+
+import zipfile
+
+import pytest
+
+from orchestrator.models import Checkpoint, JobState, ModelVersion
+from orchestrator.store.checkpoints.generations import GenerationStore
+
+
+@pytest.fixture
+def trained(make_job, home):
+    job = make_job(state=JobState.SUCCEEDED, name="vit-s")
+    folder = home.job(job.pk)
+    folder.checkpoints.mkdir(parents=True)
+    with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+        file.writestr("step", "7")
+    kept = GenerationStore(folder).capture([folder.checkpoints / "state.pt"], 1, 7, lambda: True)
+    assert kept is not None
+    Checkpoint.objects.create(
+        job=job,
+        attempt_number=1,
+        step=7,
+        name=kept.name,
+        source="script",
+        size_bytes=kept.size_bytes,
+        created_at=job.submitted_at,
+    )
+    return job
+
+
+@pytest.fixture
+def reader(client, ada, home):
+    client.force_login(ada)
+    return client
+
+
+def test_a_checkpoint_on_the_page_of_a_job_becomes_a_model_and_is_removed_again(reader, trained):
+    page = reader.get(f"/jobs/{trained.pk}/files").content.decode()
+    form = {"do": "POST /api/v1/models", "job": str(trained.pk), "checkpoint": "generation 1", "name": "vit"}
+
+    made = reader.post("/change", form, follow=True)
+    listed = reader.get("/models").content.decode()
+    removed = reader.post("/change", {"do": "DELETE /api/v1/models/{name}", "name": "ada/vit@1"}, follow=True)
+
+    assert "Make a model" in page
+    assert made.status_code == 200
+    assert "ada/vit@1" in listed
+    assert f"/jobs/{trained.pk}" in listed
+    assert removed.status_code == 200
+    assert not ModelVersion.objects.exists()
+
+
+def test_the_models_of_others_are_not_listed(reader, trained, bob, client):
+    reader.post("/change", {"do": "POST /api/v1/models", "job": str(trained.pk), "name": "vit"})
+    client.force_login(bob)
+
+    assert "vit@1" not in client.get("/models").content.decode()
+
+
+def test_an_empty_page_says_how_a_model_is_made(reader):
+    empty = reader.get("/models").content.decode()
+    none = reader.get("/models?q=x").content.decode()
+
+    assert "berth model add NAME JOB" in empty
+    assert "No model matches this name" in none
