@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from math import inf
 
-from training.research.layer_graph import Layer, LayerGraph
-from training.research.placement import Links, layer_bytes
+from training.layers.layer_graph import Layer, LayerGraph
+from training.layers.placement import Links, layer_bytes
 
 
 def least_makespan_s(

@@ -29,9 +29,15 @@ NAMES = (
     "bench_grid",
     "estimate",
     "plan",
+    "neighbours",
     "mcp",
 )
-LONG = ("soak", "environments", "sweeps")  # long, or with downloads; only when asked for by name
+LONG = (
+    "evaluation",
+    "soak",
+    "environments",
+    "sweeps",
+)  # long, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"

@@ -2,7 +2,7 @@
 
 import random
 
-from training.research.layer_graph import Layer, LayerGraph, order_layers
+from training.layers.layer_graph import Layer, LayerGraph, order_layers
 
 
 def random_graph(seed: int, count: int, *, edge_chance: float = 0.4) -> LayerGraph:

@@ -13,20 +13,21 @@ import torch
 from benchmarks.exact_placement import least_makespan_s
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.layer_graphs import long_graph, random_graph
+from benchmarks.mixed import measure_limits, measure_mixed
 from benchmarks.models import SMALL_MODELS, Case, Same
 from benchmarks.regret import StepS, compare
 from benchmarks.rivals import bare_torchrun
 from training.config import TrainConfig
 from training.config.plan import Plan
+from training.layers.layer_graph import LayerGraph, read_profile
+from training.layers.partition import describe_partitions, partition_asynchronous
+from training.layers.placement import Links, NoPlacement, layer_bytes, place
+from training.layers.stage_search import Asynchronous
 from training.plan.candidates import list_plans
 from training.plan.choose import make_table
 from training.plan.rates import CACHE_VARIABLE
 from training.plan.training import Training
 from training.plan.trial import Trial, measure_steps_s
-from training.research.layer_graph import LayerGraph, read_profile
-from training.research.partition import describe_partitions, partition_asynchronous
-from training.research.placement import Links, NoPlacement, layer_bytes, place
-from training.research.stage_search import Asynchronous
 
 FIGURES = (
     Figure(
@@ -42,6 +43,16 @@ FIGURES = (
     Figure("placer_large_s", "s", "1,251 layers on 8 devices", 1),
     Figure("plan_regret_max", "", "measured step of the chosen plan over the best candidate's", 1.05),
     Figure("plan_regret_two_ranks_max", "", "the same with two gloo ranks", 1.05),
+    Figure("mixed_regret_max", "", "the same with four gloo ranks, over all mixes of dp, tp and pp", 1.10),
+    Figure(
+        "placed_losses_equal",
+        "",
+        "a model placed by m-ETF has the losses of one device to 1e-6",
+        1,
+        at_least=True,
+    ),
+    Figure("oom_trials_max", "", "attempts until a planned step runs on a simulated device", 4),
+    Figure("mixed_regret_noise", "", "the same of a plan and its own copy with four gloo ranks"),
     Figure("plan_regret_noise", "", "the same of a plan and its own copy, above 1; the worst"),
     Figure("plan_regret_two_ranks_noise", "", "the same with two gloo ranks"),
 )
@@ -59,6 +70,8 @@ def measure() -> Outcome:
     _measure_placement(outcome)
     _measure_regret(outcome)
     _measure_regret_of_two(outcome)
+    measure_limits(outcome)
+    measure_mixed(outcome)
     return outcome
 
 

@@ -56,14 +56,19 @@ class Regret:
         }
 
 
-def compare(steps: Mapping[Plan, StepS], chosen: Plan, make_twin: Callable[[], StepS]) -> Regret:
-    """Step all candidates in turns, then the quickest few beside ``chosen`` and a second copy of it."""
-    times = _take_turns(steps, CHOOSING_ROUNDS)
+def compare(
+    steps: Mapping[Plan, StepS], chosen: Plan, make_twin: Callable[[], StepS], *, share: float = 1.0
+) -> Regret:
+    """Step all candidates in turns, then the quickest few beside ``chosen`` and a second copy of it.
+
+    ``share`` of the usual rounds is for candidates whose steps take long.
+    """
+    times = _take_turns(steps, round(CHOOSING_ROUNDS * share))
     sample_s = {plan: statistics.median(each) for plan, each in times.items()}
     rivals = sorted((plan for plan in steps if plan != chosen), key=sample_s.__getitem__)[:FINALISTS]
     final = {"chosen": steps[chosen], "twin": make_twin()}
     final |= {str(number): steps[plan] for number, plan in enumerate(rivals)}
-    of = _take_turns(final, FINAL_ROUNDS)
+    of = _take_turns(final, round(FINAL_ROUNDS * share))
     verdict = judge(of["chosen"], of["twin"], [of[str(number)] for number in range(len(rivals))])
     return Regret(verdict, rivals[verdict.rival], sample_s)
 

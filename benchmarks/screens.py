@@ -99,10 +99,17 @@ def fill(client: Client) -> dict[str, str]:
         "submit": "/submit",
         "datasets": "/datasets",
         "environments": "/environments",
+        "sweeps": "/sweeps",
+        "sessions": "/sessions",
+        "sweep-new": "/sweeps/new",
         "benchmarks": "/benchmarks",
         "pools": "/pools",
+        "projects": "/projects",
+        "share": "/share",
         "device": "/devices/sim-0",
         "usage": "/usage",
+        "people": "/people",
+        "server": "/server",
         "messages": "/notices",
         "account": "/account",
         "audit": "/audit",
@@ -170,7 +177,9 @@ def _is_agent_of(process: Path, home: Path) -> bool:
         command, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
     except OSError:
         return False  # it ended, or is another person's
-    return b"manage.py\0agent" in command and f"BERTH_HOME={home}\0".encode() in variables + b"\0"
+    return (
+        b"orchestrator.management\0agent" in command and f"BERTH_HOME={home}\0".encode() in variables + b"\0"
+    )
 
 
 def picture(name: str, suffix: str, width: int, scheme: str) -> Path:

@@ -34,7 +34,7 @@ SEED = 7
 # What each process of a server is called here, by a word of its command line.
 PROCESSES = {
     "uvicorn": "web",
-    "manage.py agent": "agent",
+    "orchestrator.management agent": "agent",
     "manage.py up": "up",
     "celery": "worker",
     "valkey-server": "redis",

@@ -54,13 +54,13 @@ def _compare(case: Case, rank: int, count: int) -> dict[str, Any]:
     with ExitStack() as stack:
 
         def stepping(plan: Plan) -> StepS:
-            return _stepping(stack.enter_context(Trial(training, plan)), plan)
+            return stepping_of(stack.enter_context(Trial(training, plan)), plan)
 
         found = compare({plan: stepping(plan) for plan in plans}, chosen, lambda: stepping(chosen))
     return found.to_json(foretold, chosen)
 
 
-def _stepping(trial: Trial, plan: Plan) -> StepS:
+def stepping_of(trial: Trial, plan: Plan) -> StepS:
     """By the slower rank, which is the same number on both."""
 
     def step_s() -> float:

@@ -47,3 +47,11 @@ def score(trace: Path, pool: Path, schedule: Path, restart_s: float) -> Mapping[
     if not result["feasible"]:
         raise ValueError(f"The checker refuses {schedule}: {'; '.join(result['errors'][:3])}.")
     return {**result, "bounds": baselines.lower_bounds(jobs, devices.size)}
+
+
+def oracle_jct_s(trace: Path, pool: Path, rule: str, restart_s: float = 60.0) -> float:
+    """Mean JCT of a baseline that ranks by the true run times, best fit; ``rule``: "srtf" or "srsf"."""
+    checker, baselines = tool("evaluate_schedule"), tool("baseline_schedules")
+    jobs, devices = checker.load_trace(str(trace)), checker.Pool(json.loads(pool.read_text()))
+    rows = baselines.simulate(jobs, devices, rule, "bf", restart_s)
+    return float(checker.evaluate(jobs, devices, rows, restart_s)["mean_jct"])
