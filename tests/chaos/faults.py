@@ -139,7 +139,7 @@ def upgrade(field: Field) -> str:
 def empty_redis(field: Field) -> str:
     """Wake-ups wait in Redis, and it forgets them."""
     worker = field.server.service("worker")
-    kill(worker, signal.SIGSTOP)
+    _stop_between_writes(field.server, worker)
     for _ in range(2):
         field.load.submit("brief")
     kill(field.server.service("redis"))
@@ -147,6 +147,21 @@ def empty_redis(field: Field) -> str:
         path.unlink(missing_ok=True)
     kill(worker, signal.SIGCONT)
     return "Redis dies with wake-ups and comes back empty"
+
+
+def _stop_between_writes(server: Server, pids: list[int]) -> None:
+    """Stop processes where none of them holds the lock of the database: no submit would be taken until they go on."""
+    while True:
+        kill(pids, signal.SIGSTOP)
+        with contextlib.closing(sqlite3.connect(server.home / "db.sqlite3", timeout=2)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                kill(pids, signal.SIGCONT)
+                time.sleep(0.1)
+            else:
+                database.rollback()
+                return
 
 
 def keep_redis_away(field: Field) -> str:
