@@ -19,7 +19,7 @@ from benchmarks.scripts.two_ranks import keep_to_one_core, stepping_of
 from training import TrainConfig, Trainer
 from training.config.plan import Plan
 from training.layers.assignment import assign, layer_sizes
-from training.layers.tracing import trace_layers
+from training.layers.division import trace_layers
 from training.model.objective import default_loss
 from training.plan.choose import make_table
 from training.plan.link import measure_unless_known

@@ -22,7 +22,7 @@ from tests.training.strategy_runs import (
 from training import TrainConfig, Trainer
 from training.config.plan import PlacementName, Plan
 from training.layers.assignment import assign, layer_sizes
-from training.layers.tracing import trace_layers
+from training.layers.division import trace_layers
 from training.report import Reporter
 
 

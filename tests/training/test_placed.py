@@ -11,7 +11,8 @@ from tests.training.placed_runs import Branches
 from tests.training.started import run_cases
 from tests.training.strategy_runs import TOKENS, Gpt
 from training.layers.assignment import assign, layer_sizes
-from training.layers.tracing import NotTraceable, trace_layers
+from training.layers.division import trace_layers
+from training.layers.tracing import NotTraceable
 from training.model.layer_splits import find_layers
 
 ON_TWO = ("branches_m-etf", "branches_stages", "gpt_m-topo", "gpt_stages_4")

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from training.config.plan import PlacementName
 from training.layers.cuts import find_cuts
+from training.layers.division import Traced
 from training.layers.layer_graph import Layer, LayerGraph
 from training.layers.placement import METHODS, Links, place_by
 from training.layers.placement_problem import makespan_of, pose
 from training.layers.stage_search import OneForwardOneBackward, split_at
-from training.layers.tracing import Traced
 
 _WITHOUT_A_SOLVER = ("m-TOPO", "m-ETF")  # m-SCT solves a linear program, which takes a second to load
 _BACKWARD = 2.0  # times the forward pass: gradients of inputs and of weights

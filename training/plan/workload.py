@@ -12,7 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from training.config import ConfigError
 from training.config.plan import CheckpointingName, PlacementName, Plan, PrecisionName
 from training.layers.assignment import Assignment, Speed, assign, judge_again
-from training.layers.tracing import NotTraceable, Traced, trace_layers
+from training.layers.division import Traced, trace_layers
+from training.layers.tracing import NotTraceable
 from training.model.batches import Objective, pair_of_stages
 from training.model.blocks import find_chain
 from training.model.layer_splits import find_layers

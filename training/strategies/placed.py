@@ -18,16 +18,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from training.config import ConfigError, TrainConfig
 from training.config.plan import Plan
 from training.layers.assignment import assign
-from training.layers.tracing import (
-    Imitation,
-    Steps,
-    Traced,
-    call_node,
-    computes,
-    tensors_of,
-    trace_layers,
-    trace_steps,
-)
+from training.layers.division import Traced, computes, trace_layers
+from training.layers.tracing import Imitation, Steps, call_node, tensors_of, trace_steps
 from training.strategies import staged_state
 from training.strategies.crossing import Arriving, Crossings
 from training.strategies.gradients import average_gradients, clip_sharded
