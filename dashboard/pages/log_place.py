@@ -15,7 +15,7 @@ from orchestrator.api.http.connections import has_left_of
 from orchestrator.api.resources.logs import find_log, read_in_turn
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Attempt, Job
-from orchestrator.store.metrics.series import time_of
+from orchestrator.store.metrics.step_times import time_of
 
 
 @require_GET

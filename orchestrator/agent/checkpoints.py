@@ -24,7 +24,7 @@ from orchestrator.store.checkpoints.collector import Collector, Look
 from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.saves import Save
-from orchestrator.store.metrics.series import step_at
+from orchestrator.store.metrics.step_times import step_at
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from orchestrator.store.metrics.series import (
     read_series,
     read_since,
     series_names,
-    step_at,
     stored_seq,
 )
+from orchestrator.store.metrics.step_times import step_at
 from orchestrator.store.metrics.writer import MOST_SERIES, MetricWriter, Point, points_of
 
 STARTED = 1_700_000_000.0

@@ -1,19 +1,14 @@
 """Reads metric columns: whole series in buckets, points since a seq, and last values."""
 
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Literal, TypedDict, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.store.metrics.buckets import Floats, Ints, Series, nullable, reduce_series
 from orchestrator.store.metrics.journal import (
-    COLUMN,
-    Names,
-    column_path,
     cut_records,
     last_seq,
     lengths_after,
@@ -21,9 +16,9 @@ from orchestrator.store.metrics.journal import (
     read_records,
     read_state,
 )
+from orchestrator.store.metrics.stored_columns import StoredColumn, columns_of, joined, read_column
 
 POINTS_A_FRAME = 2_000
-RECENT_POINTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,47 +54,6 @@ class PointsPage:
     gap: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Points of one segment of a column in stored order; fields are unpacked on access."""
-
-    records: NDArray[np.void]
-    base_step: int
-    base_ms: int  # since 1970
-
-    @property
-    def step(self) -> Ints:
-        step = self.records["step"].astype(np.int64)
-        return step + self.base_step if self.base_step else step
-
-    @property
-    def ms(self) -> Ints:
-        return self.records["ms"].astype(np.int64) + self.base_ms
-
-    @property
-    def value(self) -> Floats:
-        return np.ascontiguousarray(self.records["value"], np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """The points of one series and attempt."""
-
-    parts: list[_Part]
-
-    @property
-    def step(self) -> Ints:
-        return _joined([part.step for part in self.parts])
-
-    @property
-    def ms(self) -> Ints:
-        return _joined([part.ms for part in self.parts])
-
-    @property
-    def value(self) -> Floats:
-        return _joined([part.value for part in self.parts])
-
-
 def read_series(
     folder: Path,
     names: Collection[str] | None = None,
@@ -126,7 +80,7 @@ def read_series(
     for number, name in enumerate(journal_names.series):
         if names is not None and name not in names:
             continue
-        columns = _columns(folder, journal_names, number, lengths)
+        columns = columns_of(folder, journal_names, number, lengths)
         if columns:
             series_by_name[name] = _one_series(columns, x, start, end, max_points)
     return series_by_name
@@ -154,7 +108,7 @@ def read_points(
         if names is not None and journal_names.series[number] not in names:
             continue
         for first in range(0, count, most):
-            column = _read(folder, journal_names, attempt, number, first, min(count, first + most))
+            column = read_column(folder, journal_names, attempt, number, first, min(count, first + most))
             yield Block(journal_names.series[number], attempt, column.step, column.ms, column.value)
 
 
@@ -183,7 +137,7 @@ def last_values(folder: Path, *, until_seq: int | None = None) -> dict[str, Last
     values = {}
     for series, attempt in newest.items():
         count = lengths[attempt, series]
-        column = _read(folder, journal_names, attempt, series, count - 1, count)
+        column = read_column(folder, journal_names, attempt, series, count - 1, count)
         if len(value := column.value):
             values[journal_names.series[series]] = LastValue(
                 int(column.step[0]), int(column.ms[0]) / 1000, float(value[0])
@@ -194,56 +148,6 @@ def last_values(folder: Path, *, until_seq: int | None = None) -> dict[str, Last
 def stored_seq(folder: Path) -> int:
     """The number of points that the job has stored."""
     return last_seq(read_records(folder))
-
-
-def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0.0) -> int | None:
-    """The step of an attempt at a time, from the points around it; None without points.
-
-    Interpolates between two points and rounds down: lines are read four times a second, so several steps share a
-    time.  A line without a time gets the time of its reading, so its step was reached before that.
-
-    Args:
-        read_within_s: longest delay between writing and reading a line; a point that follows within this time had
-            been reached already.
-    """
-    journal_names, records = read_state(folder)
-    counts = {
-        series: count
-        for (number, series), count in lengths_after(records, journal_names).items()
-        if number == attempt
-    }
-    if not any(counts.values()):
-        return None
-    series, count = max(counts.items(), key=lambda item: item[1])
-    column = _read(folder, journal_names, attempt, series, max(0, count - RECENT_POINTS), count)
-    ms, step = column.ms, column.step
-    order = np.argsort(ms, kind="stable")
-    ms, step = ms[order], step[order]
-    last_of_time = np.flatnonzero(np.diff(ms, append=ms[-1] + 1))
-    times, steps = ms[last_of_time], step[last_of_time]
-    between = np.interp(at_s * 1000, times, steps)
-    after = int(np.searchsorted(times, at_s * 1000))
-    if after == len(times) or times[after] - at_s * 1000 > read_within_s * 1000:
-        return int(between)
-    # Times closer together than readings come from the run itself, and are exact.
-    own_times = after > 0 and times[after] - times[after - 1] < read_within_s * 1000 / 2
-    return int(between) if own_times else int(np.ceil(between))
-
-
-def time_of(folder: Path, attempt: int, step: int) -> float | None:
-    """When an attempt reported the point nearest to a step, in seconds since 1970; None without points."""
-    journal_names, records = read_state(folder)
-    counts = {
-        series: count
-        for (number, series), count in lengths_after(records, journal_names).items()
-        if number == attempt and count
-    }
-    if not counts:
-        return None
-    series, count = max(counts.items(), key=lambda item: item[1])
-    column = _read(folder, journal_names, attempt, series, 0, count)
-    nearest = int(np.argmin(np.abs(column.step - step)))
-    return float(column.ms[nearest]) / 1000
 
 
 def read_since(
@@ -268,7 +172,7 @@ def read_since(
     points_each = max(1, limit // len({series for _, series in spans}))
     points: dict[str, PointsJson] = {}
     for (attempt, series), (first, last) in spans.items():
-        column = _read(folder, journal_names, attempt, series, first, last)
+        column = read_column(folder, journal_names, attempt, series, first, last)
         step, ms, value = column.step, column.ms, column.value
         part = _reduced_points(step, ms, value, points_each) if reduced else _plain_points(step, ms, value)
         _extend(points.setdefault(journal_names.series[series], {}), part)
@@ -308,48 +212,8 @@ def _extend(points: PointsJson, part: PointsJson) -> None:
         columns.setdefault(key, []).extend(values)
 
 
-def _columns(
-    folder: Path, journal_names: Names, series: int, lengths: dict[tuple[int, int], int]
-) -> list[_Column]:
-    """One column for each attempt with points, in order of attempts."""
-    return [
-        _read(folder, journal_names, attempt, series, 0, count)
-        for (attempt, number), count in sorted(lengths.items())
-        if number == series and count
-    ]
-
-
-def _read(folder: Path, journal_names: Names, attempt: int, series: int, first: int, last: int) -> _Column:
-    """The points ``[first, last)`` of one column."""
-    parts = []
-    started_ms = round(journal_names.started_at.get(attempt, 0.0) * 1000)
-    for segment, (base_step, base_ms) in enumerate(journal_names.bases(attempt, series)):
-        count, records = _read_records(column_path(folder, attempt, series, segment), first, last)
-        parts.append(_Part(records, base_step, base_ms + started_ms))
-        first, last = max(0, first - count), max(0, last - count)
-    return _Column(parts)
-
-
-def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _read_records(path: Path, first: int, last: int) -> tuple[int, NDArray[np.void]]:
-    """The number of points of a segment, and its points within ``[first, last)``.
-
-    Reads instead of mapping: page faults cost three times as much as the copy.
-    """
-    try:
-        with path.open("rb", buffering=0) as file:
-            count = os.fstat(file.fileno()).st_size // COLUMN.itemsize
-            wanted = max(0, min(last, count) - first)
-            return count, np.fromfile(file, COLUMN, wanted, offset=first * COLUMN.itemsize if wanted else 0)
-    except FileNotFoundError:
-        return 0, np.empty(0, COLUMN)
-
-
 def _one_series(
-    columns: list[_Column],
+    columns: list[StoredColumn],
     x: Literal["step", "time"],
     start: float | None,
     end: float | None,
@@ -361,8 +225,8 @@ def _one_series(
         tail = _tail(columns, place)
     else:
         place, value = (
-            _joined([column.ms for column in columns]),
-            _joined([column.value for column in columns]),
+            joined([column.ms for column in columns]),
+            joined([column.value for column in columns]),
         )
         unit, tail = 0.001, None
     if start is not None or end is not None:
@@ -373,7 +237,7 @@ def _one_series(
     return replace(reduce_series(place, value, max_points, unit=unit), tail=tail)
 
 
-def _tail(columns: list[_Column], place: Ints) -> float | None:
+def _tail(columns: list[StoredColumn], place: Ints) -> float | None:
     """The first step that only earlier attempts reached; None where the newest is ahead of them."""
     if len(columns) == 1 or not len(newest := columns[-1].step):
         return None
@@ -381,7 +245,7 @@ def _tail(columns: list[_Column], place: Ints) -> float | None:
     return int(beyond.min()) if len(beyond) else None
 
 
-def _by_step(columns: list[_Column]) -> tuple[Ints, Floats]:
+def _by_step(columns: list[StoredColumn]) -> tuple[Ints, Floats]:
     """Points of all attempts by step; a repeated step is taken from the latest attempt alone."""
     if len(columns) == 1:
         return columns[0].step, columns[0].value

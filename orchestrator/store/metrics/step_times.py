@@ -1,0 +1,60 @@
+"""Which step an attempt had reached at a time, and when it reported a step."""
+
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.store.metrics.journal import lengths_after, read_state
+from orchestrator.store.metrics.stored_columns import read_column
+
+_RECENT_POINTS = 10_000
+
+
+def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0.0) -> int | None:
+    """The step of an attempt at a time, from the points around it; None without points.
+
+    Interpolates between two points and rounds down: lines are read four times a second, so several steps share a
+    time.  A line without a time gets the time of its reading, so its step was reached before that.
+
+    Args:
+        read_within_s: longest delay between writing and reading a line; a point that follows within this time had
+            been reached already.
+    """
+    journal_names, records = read_state(folder)
+    counts = {
+        series: count
+        for (number, series), count in lengths_after(records, journal_names).items()
+        if number == attempt
+    }
+    if not any(counts.values()):
+        return None
+    series, count = max(counts.items(), key=lambda item: item[1])
+    column = read_column(folder, journal_names, attempt, series, max(0, count - _RECENT_POINTS), count)
+    ms, step = column.ms, column.step
+    order = np.argsort(ms, kind="stable")
+    ms, step = ms[order], step[order]
+    last_of_time = np.flatnonzero(np.diff(ms, append=ms[-1] + 1))
+    times, steps = ms[last_of_time], step[last_of_time]
+    between = np.interp(at_s * 1000, times, steps)
+    after = int(np.searchsorted(times, at_s * 1000))
+    if after == len(times) or times[after] - at_s * 1000 > read_within_s * 1000:
+        return int(between)
+    # Times closer together than readings come from the run itself, and are exact.
+    own_times = after > 0 and times[after] - times[after - 1] < read_within_s * 1000 / 2
+    return int(between) if own_times else int(np.ceil(between))
+
+
+def time_of(folder: Path, attempt: int, step: int) -> float | None:
+    """When an attempt reported the point nearest to a step, in seconds since 1970; None without points."""
+    journal_names, records = read_state(folder)
+    counts = {
+        series: count
+        for (number, series), count in lengths_after(records, journal_names).items()
+        if number == attempt and count
+    }
+    if not counts:
+        return None
+    series, count = max(counts.items(), key=lambda item: item[1])
+    column = read_column(folder, journal_names, attempt, series, 0, count)
+    nearest = int(np.argmin(np.abs(column.step - step)))
+    return float(column.ms[nearest]) / 1000
