@@ -1,6 +1,18 @@
 """Which job gets which devices: pure, without clock, I/O, database or randomness."""
 
 from orchestrator.scheduler.core.decide import decide
+from orchestrator.scheduler.core.decisions import (
+    Decisions,
+    MoveApart,
+    Preempt,
+    Reserve,
+    Resize,
+    Start,
+    Vacate,
+    Wait,
+    WaitCode,
+    WaitReason,
+)
 from orchestrator.scheduler.core.learning import learn_lengths, learn_start_errors
 from orchestrator.scheduler.core.neighbours import (
     FAIR_SHARE,
@@ -17,31 +29,21 @@ from orchestrator.scheduler.core.types import (
     BackfillReservation,
     Booking,
     Constraints,
-    Decisions,
     Device,
     Facts,
     Job,
     Lengths,
-    MoveApart,
     OwnerUsage,
     Policy,
     PoolLimit,
     PoolProblem,
-    Preempt,
     QueuedJob,
-    Reserve,
-    Resize,
     RetryHold,
     RunningJob,
     Scaling,
     ShapeCount,
     Share,
-    Start,
     State,
-    Vacate,
-    Wait,
-    WaitCode,
-    WaitReason,
 )
 
 __all__ = [

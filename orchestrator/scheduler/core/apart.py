@@ -8,10 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.scheduler.core.decisions import Decisions, MoveApart
 from orchestrator.scheduler.core.ends import remaining_s
 from orchestrator.scheduler.core.ranking import restart_cost_s
 from orchestrator.scheduler.core.room import allows
-from orchestrator.scheduler.core.types import Decisions, Device, Job, MoveApart, Policy, RunningJob, State
+from orchestrator.scheduler.core.types import (
+    Device,
+    Job,
+    Policy,
+    RunningJob,
+    State,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,12 @@ from typing import Any
 from orchestrator.scheduler.core.fragmentation import Ask, lost_milli, placement_score
 from orchestrator.scheduler.core.packing import fullest, tightest
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows
-from orchestrator.scheduler.core.types import ANYWHERE, Device, Job, RunningJob
+from orchestrator.scheduler.core.types import (
+    ANYWHERE,
+    Device,
+    Job,
+    RunningJob,
+)
 
 ScoredChoice = tuple[tuple[Any, ...], list[Device]]  # score, smaller is better, and the choice on one node
 Costs = Callable[[str], float | None]  # the cost of stopping a tenant; None: it must stay

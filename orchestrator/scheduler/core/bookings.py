@@ -9,6 +9,7 @@ devices idle until then.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from orchestrator.scheduler.core.decisions import Vacate
 from orchestrator.scheduler.core.ends import SETTLE_S, end_of
 from orchestrator.scheduler.core.types import (
     Booking,
@@ -18,7 +19,6 @@ from orchestrator.scheduler.core.types import (
     QueuedJob,
     RunningJob,
     State,
-    Vacate,
 )
 
 _WORTHWHILE_S = 120.0  # no job is started that would be stopped sooner than this

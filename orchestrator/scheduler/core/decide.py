@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from orchestrator.scheduler.core.apart import move_apart
 from orchestrator.scheduler.core.bookings import booked_devices, changes, keep_booked, vacated
+from orchestrator.scheduler.core.decisions import Decisions
 from orchestrator.scheduler.core.fifo import serve_in_turn
 from orchestrator.scheduler.core.ranked import serve_ranked
 from orchestrator.scheduler.core.retry_holds import apply_holds, told, valid_holds
 from orchestrator.scheduler.core.scaling import serve_sized
 from orchestrator.scheduler.core.speed import without_garbage_collection
-from orchestrator.scheduler.core.types import Decisions, Policy, State
+from orchestrator.scheduler.core.types import Policy, State
 
 
 def decide(state: State, policy: Policy | None = None, *, tell: bool = True) -> Decisions:

@@ -5,7 +5,13 @@ from typing import Any
 
 from orchestrator.scheduler.core.prospects import Prospect
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows, at_another_time
-from orchestrator.scheduler.core.types import Booking, Device, Facts, Job, QueuedJob
+from orchestrator.scheduler.core.types import (
+    Booking,
+    Device,
+    Facts,
+    Job,
+    QueuedJob,
+)
 
 NAMED = 4  # devices, jobs or bookings; of more the sentence gives the first few
 CAUSES = 3

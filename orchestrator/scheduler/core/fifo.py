@@ -3,6 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
+from orchestrator.scheduler.core.decisions import (
+    Decisions,
+    Reserve,
+    Start,
+    WaitCode,
+)
 from orchestrator.scheduler.core.ends import End, end_of
 from orchestrator.scheduler.core.line import answers
 from orchestrator.scheduler.core.order import serve_order
@@ -10,14 +16,10 @@ from orchestrator.scheduler.core.pool_pass import PoolPass
 from orchestrator.scheduler.core.quota import Quotas
 from orchestrator.scheduler.core.room import Room
 from orchestrator.scheduler.core.types import (
-    Decisions,
     Device,
     Policy,
     QueuedJob,
-    Reserve,
-    Start,
     State,
-    WaitCode,
 )
 
 

@@ -5,10 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from orchestrator.scheduler.core import explain
+from orchestrator.scheduler.core.decisions import Wait, WaitCode
 from orchestrator.scheduler.core.ends import SETTLE_S
 from orchestrator.scheduler.core.pool_pass import PoolPass, Shape
 from orchestrator.scheduler.core.prospects import Prospect, after_bookings, foresee
-from orchestrator.scheduler.core.types import Facts, Job, Policy, QueuedJob, State, Wait, WaitCode
+from orchestrator.scheduler.core.types import (
+    Facts,
+    Job,
+    Policy,
+    QueuedJob,
+    State,
+)
 
 # Jobs with other codes are ahead of none.
 IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.NEIGHBOURS, WaitCode.HELD})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from orchestrator.scheduler.core.backfill import BackfillSlot, soonest
+from orchestrator.scheduler.core.decisions import WaitCode
 from orchestrator.scheduler.core.ends import End, end_of, limit_end
 from orchestrator.scheduler.core.packing import place
 from orchestrator.scheduler.core.quota import Quotas
@@ -15,7 +16,6 @@ from orchestrator.scheduler.core.types import (
     Policy,
     QueuedJob,
     Share,
-    WaitCode,
 )
 
 Shape = tuple[int, int | None, Constraints | int | tuple[Constraints, str]]

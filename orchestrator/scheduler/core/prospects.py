@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from orchestrator.scheduler.core.backfill import BackfillSlot
 from orchestrator.scheduler.core.ends import End, end_of
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows, at_another_time
-from orchestrator.scheduler.core.types import Device, Job, Policy, QueuedJob
+from orchestrator.scheduler.core.types import (
+    Device,
+    Job,
+    Policy,
+    QueuedJob,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.scheduler.core.types import Facts, Job, OwnerUsage, PoolLimit, RunningJob, WaitCode
+from orchestrator.scheduler.core.decisions import WaitCode
+from orchestrator.scheduler.core.types import (
+    Facts,
+    Job,
+    OwnerUsage,
+    PoolLimit,
+    RunningJob,
+)
 
 
 class Quotas:

@@ -5,6 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from orchestrator.scheduler.core.decisions import (
+    Decisions,
+    Preempt,
+    Reserve,
+    Start,
+    Wait,
+)
 from orchestrator.scheduler.core.fragmentation import Ask
 from orchestrator.scheduler.core.line import answers
 from orchestrator.scheduler.core.quota import Quotas
@@ -13,16 +20,11 @@ from orchestrator.scheduler.core.ranked_prospects import outlook
 from orchestrator.scheduler.core.ranking import Ranking, next_change_s
 from orchestrator.scheduler.core.room import Room
 from orchestrator.scheduler.core.types import (
-    Decisions,
     Device,
     Policy,
-    Preempt,
     QueuedJob,
-    Reserve,
     RunningJob,
-    Start,
     State,
-    Wait,
 )
 
 _SHAPES = 16  # shapes of the recent mix that a placement is scored against

@@ -6,6 +6,7 @@ from math import inf
 
 from orchestrator.scheduler.core.backfill import soonest
 from orchestrator.scheduler.core.board import Board, Spot
+from orchestrator.scheduler.core.decisions import WaitCode
 from orchestrator.scheduler.core.ends import End, end_of
 from orchestrator.scheduler.core.fragmentation import Ask
 from orchestrator.scheduler.core.order import apply_owner_order
@@ -13,7 +14,12 @@ from orchestrator.scheduler.core.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduler.core.quota import Quotas
 from orchestrator.scheduler.core.ranking import TRIAL, Ranking, Standing, choose, restart_cost_s, trial_s
 from orchestrator.scheduler.core.room import Room
-from orchestrator.scheduler.core.types import Policy, QueuedJob, RunningJob, Share, WaitCode
+from orchestrator.scheduler.core.types import (
+    Policy,
+    QueuedJob,
+    RunningJob,
+    Share,
+)
 
 _CHOSEN_COST = 1e9  # stopping ten jobs that should not run is better than moving one that should
 

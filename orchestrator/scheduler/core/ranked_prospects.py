@@ -21,7 +21,13 @@ from orchestrator.scheduler.core.ends import SETTLE_S, end_of, remaining_s
 from orchestrator.scheduler.core.prospects import Prospect
 from orchestrator.scheduler.core.ranked_pass import PoolDecisions, RankedPass
 from orchestrator.scheduler.core.ranking import Standing, trial_s
-from orchestrator.scheduler.core.types import Job, Policy, QueuedJob, RunningJob, State
+from orchestrator.scheduler.core.types import (
+    Job,
+    Policy,
+    QueuedJob,
+    RunningJob,
+    State,
+)
 
 # Before any estimate was checked: wide, but published, because only published ranges are ever checked.
 _UNTAUGHT = (0.0, 4.0)

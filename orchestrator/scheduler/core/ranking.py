@@ -7,7 +7,13 @@ from typing import NamedTuple
 from orchestrator.scheduler.core.ends import remaining_s
 from orchestrator.scheduler.core.learning import expected_left
 from orchestrator.scheduler.core.speed import new_tuple
-from orchestrator.scheduler.core.types import Job, OwnerUsage, Policy, QueuedJob, State
+from orchestrator.scheduler.core.types import (
+    Job,
+    OwnerUsage,
+    Policy,
+    QueuedJob,
+    State,
+)
 
 _SHORTEST_S = 60.0  # jobs with less than this remaining rank alike
 _FRONT = (

@@ -11,17 +11,16 @@ from dataclasses import replace
 
 from orchestrator.scheduler.core import explain
 from orchestrator.scheduler.core.bookings import Booked
+from orchestrator.scheduler.core.decisions import Decisions, Wait
 from orchestrator.scheduler.core.types import (
     BackfillReservation,
     Booking,
-    Decisions,
     Device,
     Facts,
     Policy,
     QueuedJob,
     RetryHold,
     State,
-    Wait,
 )
 
 

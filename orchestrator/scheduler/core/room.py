@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.scheduler.core.neighbours import UNKNOWN, Neighbours
-from orchestrator.scheduler.core.types import Constraints, Device, Job, Policy, RunningJob, Share
+from orchestrator.scheduler.core.types import (
+    Constraints,
+    Device,
+    Job,
+    Policy,
+    RunningJob,
+    Share,
+)
 
 NOWHERE = -1  # no node has enough devices
 

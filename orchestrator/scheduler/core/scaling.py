@@ -13,6 +13,7 @@ from math import inf
 from statistics import median
 from typing import Protocol
 
+from orchestrator.scheduler.core.decisions import Decisions, Resize
 from orchestrator.scheduler.core.ends import remaining_s
 from orchestrator.scheduler.core.quota import Quotas
 from orchestrator.scheduler.core.ranking import restart_cost_s
@@ -20,11 +21,9 @@ from orchestrator.scheduler.core.room import allows
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
     WHOLE_GPUS,
-    Decisions,
     Device,
     Policy,
     QueuedJob,
-    Resize,
     RunningJob,
     Scaling,
     State,
