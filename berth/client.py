@@ -129,6 +129,24 @@ class DeviceShare(TypedDict):
     memory_bytes: int | None  # None: the whole device
 
 
+class Neighbour(TypedDict):
+    """A job on the same device."""
+
+    id: str
+    name: str
+    owner: str
+
+
+class Beside(TypedDict):
+    """The jobs that share a device with a job, and what they cost it."""
+
+    device: str
+    jobs: list[Neighbour]
+    slowdown: float  # how many times longer its steps take than alone
+    measured: bool  # False: predicted from how each of them runs alone
+    sentence: str
+
+
 class RankEnd(TypedDict):
     """How one rank ended."""
 
@@ -527,6 +545,7 @@ class UsageRow(Record):
     jobs_started: int
     mean_queue_s: float | None
     longest_queue_s: float
+    energy_kwh: float  # used by devices that measure it; a shared one counts in equal parts
 
 
 class Usage(Record):
@@ -707,6 +726,7 @@ class Job(Record):
     exit_detail: str
     ending: Mapping[str, Any] | None  # code and facts that exit_detail is made of
     explanation: Explanation | None  # None unless it waits
+    beside: list[Beside] | None  # jobs on the same devices; in the answer to job() only
     warnings: list[str]  # about the code; in the answer to run() only
     links: dict[str, str]
     _parts = {"attempt": Attempt, "progress": Progress, "explanation": Explanation}

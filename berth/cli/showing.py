@@ -41,6 +41,8 @@ def _course(job: Job) -> Iterator[tuple[str, str]]:
     yield "id", job.id
     if job.attempt_count and not job.ended:
         yield "where", on_devices(job)
+    for beside in job.json.get("beside") or []:
+        yield f"beside on {beside['device']}", beside["sentence"]
     if progress := progress_text(job):
         yield "progress", progress
     if headline := headline_value(job):

@@ -17,13 +17,21 @@ USES = {
 
 def show_usage(usage: Usage) -> None:
     console = terminal()
-    table = grid(
-        {"owner": "who"}.get(usage.by, usage.by), "GPU-hours", "lost", "idle", "wasted", "jobs", "mean wait"
-    )
+    measured = any(_energy_kwh(row) for row in usage.rows)
+    titles = [
+        {"owner": "who"}.get(usage.by, usage.by),
+        "GPU-hours",
+        "lost",
+        "idle",
+        "wasted",
+        "jobs",
+        "mean wait",
+    ]
+    table = grid(*titles, *(["energy"] if measured else []))
     for column in table.columns[1:]:
         column.justify = "right"
     for row in usage.rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row), *([f"{_energy_kwh(row):,.1f} kWh"] if measured else []))
     console.print(table)
     if usage.device_hours:
         parts = [
@@ -39,3 +47,7 @@ def _cells(row: UsageRow) -> list[str]:
     wait = "" if row.mean_queue_s is None else words.duration(row.mean_queue_s)
     hours = [f"{value:,.1f}" for value in (row.gpu_hours, row.failed_gpu_hours, row.idle_gpu_hours)]
     return [safe(row.key), *hours, wasted, str(row.jobs_started), wait]
+
+
+def _energy_kwh(row: UsageRow) -> float:
+    return float(row.json.get("energy_kwh", 0.0))  # an older server sends none
