@@ -202,6 +202,38 @@ def test_a_process_that_ends_is_started_again_after_a_growing_pause(tmp_path):
     service.process.wait()
 
 
+def test_full_disk_keeps_no_service_from_its_restart(tmp_path):
+    environment = read(BERTH_HOME=str(tmp_path))
+    all_of_it = services.Services(environment, tmp_path, print)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/web.log").symlink_to("/dev/full")  # takes no byte
+    service = services.Service("web", [sys.executable, "-c", "raise SystemExit(3)"])
+    (environment.home.services / "web.json").mkdir(parents=True)  # so that the record cannot be written
+
+    all_of_it._start_one(service)
+
+    assert service.process is not None
+    assert service.process.wait() == 3
+
+
+def test_service_that_cannot_be_started_is_tried_again_and_the_others_stay_watched(tmp_path):
+    said: list[str] = []
+    all_of_it = services.Services(read(BERTH_HOME=str(tmp_path)), tmp_path, said.append)
+    ended = services.Service("web", [str(tmp_path / "missing")])
+    other = services.Service("worker", [sys.executable, "-c", "raise SystemExit(3)"])
+    all_of_it.all += [ended, other]
+    began = time.monotonic()
+
+    all_of_it.watch()
+
+    assert said == [
+        f"web cannot be started: [Errno 2] No such file or directory: '{tmp_path}/missing'; trying again in 0.4 s."
+    ]
+    assert ended.restart_at >= began + 0.4
+    assert other.process is not None
+    assert other.process.wait() == 3
+
+
 def test_what_does_not_end_in_time_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(services, "STOP_WITHIN_S", 0.3)
     stubborn = (

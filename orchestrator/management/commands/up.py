@@ -1,5 +1,6 @@
 """``manage.py up``: run all of Berth in one terminal until Ctrl-C."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -64,8 +65,9 @@ class Command(BaseCommand):
         self.stopping = True
 
     def _tell(self, text: str) -> None:
-        self.stdout.write(text)
-        self.stdout.flush()
+        with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone: watching goes on
+            self.stdout.write(text)
+            self.stdout.flush()
 
     def _prepare(self) -> None:
         """Prepare in a child process: the 80 MiB that this takes would stay in this one for weeks."""

@@ -3,6 +3,7 @@
 Supervisors are not among them: trainings outlive all of these.
 """
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -50,19 +51,27 @@ class Service:
     restart_at: float = 0.0
 
     def start(self, folder: Path, home: Home) -> None:
-        home.logs.mkdir(parents=True, exist_ok=True)
-        home.services.mkdir(mode=0o700, exist_ok=True)
-        with open_log(home.logs / f"{self.name}.log") as log:
-            self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
-                self.command,
-                cwd=folder,
-                env={**os.environ, "BERTH_HOME": str(home.root)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches only this process, which stops the others in order
-                preexec_fn=partial(_begin, home, self.name, os.getpid()),  # one thread here
-            )
+        """Start the process.
+
+        Raises:
+            CannotStart: the disk is full, or the machine has no room for another process.
+        """
+        try:
+            home.logs.mkdir(parents=True, exist_ok=True)
+            home.services.mkdir(mode=0o700, exist_ok=True)
+            with open_log(home.logs / f"{self.name}.log") as log:
+                self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
+                    self.command,
+                    cwd=folder,
+                    env={**os.environ, "BERTH_HOME": str(home.root)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C reaches only this process, which stops the others in order
+                    preexec_fn=partial(_begin, home, self.name, os.getpid()),  # one thread here
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CannotStart(f"{self.name} cannot be started: {error}") from error
         self.started_at = time.monotonic()
 
     @property
@@ -85,7 +94,8 @@ def _begin(home: Home, name: str, parent: int) -> None:
     try:
         leftovers.record_self(home, name)
     except OSError as error:  # a full disk: start anyway, the kernel still ends it with its parent
-        os.write(2, f"Could not record that {name} runs: {error}\n".encode())
+        with contextlib.suppress(OSError):  # its log is on the same disk
+            os.write(2, f"Could not record that {name} runs: {error}\n".encode())
 
 
 @dataclass
@@ -195,7 +205,16 @@ class Services:
                     put_redis_aside(self.environment)
                 self.tell(f"{service.name} ended ({_how(code)}); restarting it. Log: {self._log(service)}")
             elif now >= service.restart_at:
-                service.start(self.folder, self.environment.home)
+                self._restart(service, now)
+
+    def _restart(self, service: Service, now: float) -> None:
+        """Start a service that ended; where that fails, try again after a longer pause."""
+        try:
+            service.start(self.folder, self.environment.home)
+        except CannotStart as error:
+            service.pause_s = min(LONGEST_PAUSE_S, service.pause_s * 2)
+            service.restart_at = now + service.pause_s
+            self.tell(f"{error}; trying again in {service.pause_s:.1f} s.")
 
     def _end_silent_agent(self, now: float) -> None:
         """End a stopped or hanging agent: no job would start or end any more."""
