@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.models import JobSecret
-from orchestrator.spec.job_spec import why_not_a_variable
+from orchestrator.spec.field_types import why_not_a_variable
 from orchestrator.store.files.durable import read_or_create
 
 LONGEST_VALUE_BYTES = 16 * 1024

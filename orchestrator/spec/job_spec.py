@@ -3,7 +3,6 @@
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -24,16 +23,27 @@ from pydantic import (
 from berth.field import AS_MANY
 from berth.job_fields import BY_NAME, STARTS, started_words
 from orchestrator.spec.arrays import ArraySpec, read_array
+from orchestrator.spec.field_types import (
+    Argument,
+    Gib,
+    Module,
+    Moment,
+    Name,
+    Number,
+    PlainText,
+    RelativePath,
+    Seconds,
+    Tag,
+    why_not_a_variable,
+)
 from orchestrator.spec.git_source import GitState, Source, called
 from orchestrator.spec.packages import EnvironmentFiles, Package
-from orchestrator.spec.plain_text import clean_text, why_unwritable
 from orchestrator.spec.remote_data import EXAMPLES, looks_remote, read_remote
 
 GIB = 1024**3
 # Fields of a job by name, not yet checked: what JobSpec.model_validate takes.
 JobFields: TypeAlias = dict[str, Any]
 
-YEAR_S = 366 * 24 * 3600
 DEFAULT_SCRIPT = "train.py"
 SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
 SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
@@ -47,119 +57,13 @@ DATASET_REFERENCE = re.compile(
 PLACEHOLDER = re.compile(
     r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
 )
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _RANGE = re.compile(r"(?P<least>\d{1,6})\.\.(?P<most>\d{1,6})|<=(?P<at_most>\d{1,6})", re.ASCII)
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# Variables that control the loader, the interpreter or our own launch are not for jobs.
-_REFUSED_NAMES = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "RANK",
-        "LOCAL_RANK",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "PYTHONSTARTUP",
-        "PYTHONINSPECT",
-        "BASH_ENV",
-        "ENV",
-        "IFS",
-        "SHELLOPTS",
-        "NCCL_DEBUG_FILE",
-        "GCONV_PATH",
-    ]
-)
-_REFUSED_PREFIXES = ("LD_", "BERTH_", "TORCHELASTIC_", "DYLD_", "GLIBC_")
-
-
-def why_not_a_variable(name: str) -> str | None:
-    """Explain why a job may not set a variable of this name; None if it may."""
-    if not _ENVIRONMENT_NAME.fullmatch(name):
-        return f"{name[:40]!r} is not a name of a variable; use letters, digits and underscores"
-    if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
-        return f"{name} is set by Berth or steers its launch; choose another name"
-    return None
-
-
-def _finite(value: float | None) -> float | None:
-    if value is not None and not (value == value and abs(value) != float("inf")):
-        raise ValueError("give a finite number")
-    return value
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool | str):
-        raise ValueError("give a number")  # pydantic turns ValueError into a field's message
-    return value
-
-
-def _plain(value: str) -> str:
-    if problem := why_unwritable(value):
-        raise ValueError(problem)
-    return value
-
-
-def _relative_path(value: str) -> str:
-    parts = value.split("/")
-    if value.startswith("/") or ".." in parts or "\\" in value or "\n" in value:
-        raise ValueError("give a path inside the uploaded files, such as train.py or src/train.py")
-    return _plain(value)
-
-
-def read_moment(value: Any) -> datetime:
-    """Read an RFC 3339 time with its offset, and return it in UTC.
-
-    Raises:
-        ValueError: the text has no time zone, or is no time.
-    """
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(UTC)
-    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
-        raise ValueError("give a time with its zone, such as 2026-11-21T07:00:00Z")
-    try:
-        return datetime.fromisoformat(value.upper()).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise ValueError(f"there is no time {value!r}; give one such as 2026-11-21T07:00:00Z") from None
-
-
-Moment = Annotated[datetime, BeforeValidator(read_moment, json_schema_input_type=datetime)]
-Name = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
-Tag = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=64)]
-Argument = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=8192)]
-Gib = Annotated[
-    float, BeforeValidator(_number), AfterValidator(_finite), Field(gt=0, le=1_000_000, allow_inf_nan=False)
-]
-Seconds = Annotated[
-    float, BeforeValidator(_number), AfterValidator(_finite), Field(gt=0, le=YEAR_S, allow_inf_nan=False)
-]
-RelativePath = Annotated[StrictStr, AfterValidator(_relative_path), Field(min_length=1, max_length=1024)]
-
-
-def _module(value: str) -> str:
-    if not all(part.isidentifier() for part in value.split(".")):
-        is_file = value.endswith(".py") or "/" in value
-        raise ValueError(
-            "give a module as after python -m, such as pkg.train"
-            + ("; a file is given as entrypoint" if is_file else "")
-        )
-    return value
 
 
 def _command(value: list[str]) -> list[str]:
     if value and not value[0].strip():
         raise ValueError('give the program first, such as ["accelerate", "launch", "train.py"]')
     return value
-
-
-Module = Annotated[StrictStr, AfterValidator(_module), Field(min_length=1, max_length=255)]
 
 
 class Dependency(BaseModel):
@@ -248,7 +152,7 @@ class JobSpec(BaseModel):
     priority: Annotated[StrictInt, Field(ge=0, le=100)] = 50
     time_limit_s: Seconds | None = None
     max_retries: Annotated[StrictInt, Field(ge=0, le=100)] = 3
-    env: dict[StrictStr, Annotated[StrictStr, AfterValidator(_plain), Field(max_length=32_768)]] = Field(
+    env: dict[StrictStr, Annotated[PlainText, Field(max_length=32_768)]] = Field(
         default_factory=dict, max_length=200
     )
     secrets: list[StrictStr] = Field(default_factory=list, max_length=50)
@@ -261,16 +165,12 @@ class JobSpec(BaseModel):
         Annotated[ArraySpec, BeforeValidator(read_array, json_schema_input_type=str | int | ArraySpec)] | None
     ) = None
     total_steps: Annotated[StrictInt, Field(ge=1, le=10**15)] | None = None
-    grace_period_s: Annotated[float, BeforeValidator(_number), Field(ge=0, le=3600, allow_inf_nan=False)] = 30
+    grace_period_s: Annotated[Number, Field(ge=0, le=3600, allow_inf_nan=False)] = 30
     preemptible: StrictBool = False
     checkpoint_glob: Annotated[RelativePath, Field(max_length=256)] | None = None
     begin_anew: StrictBool = True
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
-    environment: (
-        Annotated[StrictStr, AfterValidator(_plain), Field(min_length=1, max_length=1024)]
-        | EnvironmentFiles
-        | None
-    ) = None
+    environment: Annotated[PlainText, Field(min_length=1, max_length=1024)] | EnvironmentFiles | None = None
     with_packages: list[Package] = Field(default_factory=list, max_length=200)
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"

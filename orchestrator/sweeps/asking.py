@@ -15,7 +15,8 @@ from pydantic import (
 )
 
 from orchestrator.exceptions import Malformed
-from orchestrator.spec.job_spec import Name, problem_text
+from orchestrator.spec.field_types import Name
+from orchestrator.spec.job_spec import problem_text
 from orchestrator.sweeps.core.optuna_samplers import FOR_ONE_METRIC
 
 MOST_TRIALS = 10_000

@@ -22,7 +22,8 @@ from orchestrator.jobs.submission.repeated_requests import Answer, Request
 from orchestrator.live import wakeups
 from orchestrator.models import Sweep, SweepState
 from orchestrator.people import rights
-from orchestrator.spec.job_spec import JobSpec, why_not_a_variable
+from orchestrator.spec.field_types import why_not_a_variable
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.asking import GainRule, SweepChanges, SweepSpec, validated
 from orchestrator.sweeps.core.flags import read_flags
 from orchestrator.sweeps.core.reading import read_space

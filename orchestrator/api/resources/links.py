@@ -16,7 +16,7 @@ from orchestrator.api.resources.sweeps import find_sweep
 from orchestrator.models import Job, LinkKind, ShareLink
 from orchestrator.people import audit, rights
 from orchestrator.sharing import links, projects
-from orchestrator.spec.job_spec import Seconds
+from orchestrator.spec.field_types import Seconds
 
 router = Router()
 Short = Annotated[StrictStr, Field(max_length=64)]

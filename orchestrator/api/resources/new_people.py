@@ -13,7 +13,7 @@ from orchestrator.api.resources.people import LimitsIn, PersonRow, router, show_
 from orchestrator.api.resources.tokens import NewTokenOut, TokenOut, show_token
 from orchestrator.models import Right, Role, Scope, Token
 from orchestrator.people import audit, new_people, passwords, roster, second_factor, tokens
-from orchestrator.spec.job_spec import Seconds
+from orchestrator.spec.field_types import Seconds
 
 __all__ = ["router"]  # of people, with the routes of this module
 

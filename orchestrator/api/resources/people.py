@@ -17,7 +17,7 @@ from orchestrator.api.resources.tokens import AgentOut, show_agent
 from orchestrator.exceptions import Malformed
 from orchestrator.models import Invitation, Pool, PoolRight, Right, Role
 from orchestrator.people import accounts, agents, audit, invitations, newcomers, quotas, rights, roster
-from orchestrator.spec.job_spec import Seconds
+from orchestrator.spec.field_types import Seconds
 
 router = Router()
 invitations_router = Router()

@@ -17,7 +17,7 @@ from orchestrator.api.http.writing import ByName
 from orchestrator.models import Booking, BookingKind
 from orchestrator.people import audit, rights
 from orchestrator.scheduler import calendar
-from orchestrator.spec.job_spec import Moment, Name
+from orchestrator.spec.field_types import Moment, Name
 
 router = Router()
 

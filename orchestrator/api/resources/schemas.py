@@ -10,8 +10,9 @@ from orchestrator.api.http.paging import Page
 from orchestrator.api.http.reading import Body
 from orchestrator.api.http.writing import ByName
 from orchestrator.facts.record import Facts
+from orchestrator.spec.field_types import Seconds
 from orchestrator.spec.git_source import GitState
-from orchestrator.spec.job_spec import Seconds, describe_fields
+from orchestrator.spec.job_spec import describe_fields
 
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
 

@@ -17,7 +17,7 @@ from orchestrator.models import Job
 from orchestrator.people import audit
 from orchestrator.sessions import listing
 from orchestrator.sessions.listing import SessionRow
-from orchestrator.spec.job_spec import Argument, Gib, Name, Seconds
+from orchestrator.spec.field_types import Argument, Gib, Name, Seconds
 from orchestrator.spec.packages import Package
 
 router = Router()

@@ -14,7 +14,7 @@ from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
 from orchestrator.models import AgentRules, Scope, Token
 from orchestrator.people import agents, audit, tokens
-from orchestrator.spec.job_spec import Seconds
+from orchestrator.spec.field_types import Seconds
 
 router = Router()
 
