@@ -28,6 +28,7 @@ def sweep(
         list[str] | None, typer.Option("--set", help="Setting, such as lr=log:1e-5..1e-1 or wd=0,0.01")
     ] = None,
     space: Annotated[Path | None, typer.Option("--space", help="File with the space, JSON or YAML")] = None,
+    ready: Annotated[str | None, typer.Option("--ready", help="Space by name: lr-range or lr-batch")] = None,
     metric: Annotated[list[str], typer.Option("--metric", help="Metric as reported; several for a front")],
     direction: Annotated[
         list[Direction], typer.Option("--direction", help="Which values are better, for each metric")
@@ -64,7 +65,7 @@ def sweep(
     asked = sweeping.read_sweep(settings or [], space, budget, width)
     asked |= sweeping.read_metrics(metric, [str(one) for one in direction])
     asked |= sweeping.read_stop_when(stop_when)
-    optional = {"sampler": sampler, "seed": seed, "warm_start": warm_start}
+    optional = {"sampler": sampler, "seed": seed, "warm_start": warm_start, "ready": ready}
     asked |= {name: value for name, value in optional.items() if value is not None}
     asked |= ({"hand_over": "env"} if by_env else {}) | (
         {"early_stopping": False} if no_early_stopping else {}

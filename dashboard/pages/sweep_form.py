@@ -20,6 +20,7 @@ from orchestrator.models import Job, Pool, Sweep
 from orchestrator.people import rights
 from orchestrator.sweeps import asking, creation
 from orchestrator.sweeps.core.flags import read_flags
+from orchestrator.sweeps.core.ready import READY, flags_of
 from orchestrator.sweeps.core.space import WrongSpace
 
 MOST_ROWS = 100
@@ -265,19 +266,32 @@ def _place_in_rows(form: Filled, said: list[str]) -> bool:
 
 
 def _start_from(request: HttpRequest) -> Filled:
-    """An empty form, or one with the script and the fields of an earlier job."""
+    """An empty form, or one with a ready space, or with the script and the fields of an earlier job."""
+    rows = _ready_rows(request.GET.get("ready", ""))
     try:
         earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.GET.get("from", ""))).first()
     except ValueError:
         earlier = None
     if earlier is None or not earlier.bundle:
-        return Filled({**EMPTY, **forms.default_texts()}, [], Code())
+        return Filled({**EMPTY, **forms.default_texts()}, rows, Code())
     texts = {
         **EMPTY,
         **forms.texts_of(earlier, datasets=rights.datasets_of(earlier, request.user.pk)),
         "name": f"{earlier.name} sweep"[:180],
     }
-    return Filled(texts, [], Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}"))
+    return Filled(texts, rows, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}"))
+
+
+def _ready_rows(name: str) -> list[Row]:
+    """The rows of a ready space; none for a name that there is not."""
+    if name not in READY:
+        return []
+    rows = []
+    for flag in flags_of(name):
+        setting, _, text = flag.partition("=")
+        kind, _, values = text.partition(":")
+        rows.append(Row(setting, kind, values))
+    return rows
 
 
 def _page(request: HttpRequest, form: Filled) -> HttpResponse:
@@ -295,6 +309,10 @@ def _page(request: HttpRequest, form: Filled) -> HttpResponse:
             said for name, all_said in form.errors.items() if name not in shown for said in all_said
         ],
         "rows": form.rows + [Row() for _ in range(FIRST_ROWS - len(form.rows))],
+        "ready": [
+            {"name": name, "from": request.GET.get("from", ""), **ready._asdict()}
+            for name, ready in READY.items()
+        ],
         "kinds": [(kind, text) for kind, text, _ in KINDS],
         "directions": DIRECTIONS,
         "samplers": SAMPLERS,

@@ -84,6 +84,11 @@ class SweepSpec(BaseModel):
     set: Annotated[list[StrictStr], Field(max_length=100)] = Field(
         default_factory=list, description="settings in the short form, such as lr=log:1e-5..1e-1"
     )
+    ready: StrictStr | None = Field(
+        None,
+        max_length=200,
+        description="a space by name, lr-range or lr-batch; with the script's own names: lr-batch:rate,batch",
+    )
     metric: MetricName | None = Field(None, description="as the trials report it")
     direction: Direction | None = None
     metrics: Annotated[list[MetricSpec], Field(max_length=MOST_METRICS)] = Field(

@@ -27,6 +27,7 @@ from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.asking import GainRule, SweepChanges, SweepSpec, validated
 from orchestrator.sweeps.core.flags import read_flags
 from orchestrator.sweeps.core.reading import read_space
+from orchestrator.sweeps.core.ready import flags_of
 from orchestrator.sweeps.core.space import MOST_GRID_POINTS, Space, WrongSpace
 from orchestrator.sweeps.ending import change as change_columns
 from orchestrator.sweeps.handing_over import example, fill, placeholders, variable_of
@@ -155,10 +156,11 @@ def read_whole_space(spec: SweepSpec) -> Space:
         Malformed: with the field ``space``.
     """
     try:
+        ready = read_flags(flags_of(spec.ready)) if spec.ready else {}
         short = read_flags(spec.set)
         if twice := sorted(spec.space.keys() & short.keys()):
             raise WrongSpace("", f"{twice[0]} is in space and in set; give it once")
-        return read_space({**spec.space, **short})
+        return read_space({**ready, **spec.space, **short})
     except WrongSpace as error:
         raise Malformed(f"The space cannot be searched: {error}", fields={"space": [str(error)]}) from None
 
@@ -183,7 +185,7 @@ def _checked_job(
             raise Malformed(f"job: {name} is not for trials.", fields={"job": [f"leave out {name}"]})
     _check_handing_over(spec, space)
     # A trial with settings filled in has to be a job; the settings themselves are filled in for each trial.
-    intake.parse_spec(fill({**spec.job}, spec.hand_over, example(space)))
+    intake.parse_spec(fill({**spec.job}, spec.hand_over, space.handed_over(example(space))))
     job = intake.parse_spec(spec.job)
     resolved = checks.resolve(user, job)
     if job.source is not None and job.source.bundle not in (None, uploaded):

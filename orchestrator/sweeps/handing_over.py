@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import SETTINGS_VARIABLE, Sweep
 from orchestrator.spec.job_spec import JobSpec
+from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.space import Settings, Space, Value
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -16,7 +17,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 def spec_of(sweep: Sweep, number: int, settings: Settings) -> JobSpec:
     """The job of one trial."""
     fields = {**sweep.job_fields, "name": f"{sweep.name} [{number}]", "source": {"bundle": sweep.bundle}}
-    return parse_spec(fill(fields, sweep.hand_over, settings))
+    return parse_spec(fill(fields, sweep.hand_over, read_space(sweep.space).handed_over(settings)))
 
 
 def fill(fields: dict[str, Any], hand_over: str, settings: Settings) -> dict[str, Any]:

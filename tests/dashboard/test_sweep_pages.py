@@ -231,6 +231,13 @@ def test_without_a_script_the_form_asks_for_one_and_keeps_the_rest(reader, ada, 
     assert 'value="1e-5..1e-1"' in page
 
 
+def test_form_starts_with_a_ready_space(reader, ada):
+    answer = reader(ada).get("/sweeps/new?ready=lr-batch").content.decode()
+
+    assert 'value="1e-5..1e-1*batch-size/32"' in answer
+    assert 'value="16,32,64,128,256"' in answer
+
+
 def test_the_form_starts_from_a_job(reader, ada, make_job):
     job = make_job(spec={"args": ["--epochs", "3"], "name": "digits"})
 

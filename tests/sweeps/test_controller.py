@@ -152,6 +152,25 @@ def test_settings_reach_the_script_as_arguments(make_sweep, play):
     assert args == [f"--rate={settings['lr']!r}", "{checkpoint}", "--wd", str(settings["wd"])]
 
 
+def test_rate_that_follows_the_batch_reaches_the_script_in_proportion(make_sweep, play):
+    play(make_sweep(set=["lr=1e-3..1e-2*batch/32"], space={"batch": 64})).advance()
+
+    settings, args = SweepTrial.objects.values_list("settings", "job__spec_fields__args").get()
+
+    given = dict(zip(args[::2], args[1::2], strict=True))
+    assert given["--batch"] == "64"
+    assert float(given["--lr"]) == pytest.approx(2 * settings["lr"], rel=1e-5)
+
+
+def test_ready_space_is_searched_and_its_settings_may_be_given_otherwise(ada):
+    asked = {**BODY, "set": ["batch-size=8,64"], "ready": "lr-batch"}
+
+    sweep = creation.create(ada, asking.parse(asked)).sweep
+
+    assert sweep.space["batch-size"] == {"type": "categorical", "choices": [8, 64]}
+    assert sweep.space["lr"]["scale"] == {"by": "batch-size", "base": 32.0, "rule": "linear"}
+
+
 def test_settings_reach_the_script_as_variables(make_sweep, play):
     play(make_sweep(hand_over="env")).advance()
 
@@ -396,6 +415,7 @@ def test_the_sequence_of_suggestions_follows_from_the_seed(make_sweep, play):
         ({"set": ["lr=1..0"]}, "space", "empty"),
         ({"set": [], "space": {"lr": {"type": "flot"}}}, "space", "flot"),
         ({"space": {"lr": [1, 2]}}, "space", "lr is in space and in set"),
+        ({"ready": "lr-rang"}, "space", "there are lr-range, lr-batch"),
         ({"set": [], "space": {}}, "space", "settings by name"),
         ({"job": {"source": {"text": "1"}, "array": 3}}, "job", "array"),
         ({"min_width": 9}, "min_width", "more than max_width"),

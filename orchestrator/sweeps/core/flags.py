@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from orchestrator.sweeps.core.space import SettingJson, SpaceJson, Value, WrongSpace
 
 HOW = "write a range (lr=1e-5..1e-1, lr=log:1e-5..1e-1, layers=int:2..8), choices (wd=0,0.01), amp=bool or one value"
+_SCALE = re.compile(
+    r"(?P<domain>.+)\*(?P<root>sqrt\()?(?P<by>[\w.-]+)/(?P<base>[^*/()]+)(?(root)\))", re.ASCII
+)
 _PREFIX = re.compile(r"(log|int|float|int-log|log-int|choice|fixed):", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -15,6 +18,7 @@ def read_flags(flags: Sequence[str]) -> SpaceJson:
     """Read the settings of ``--set`` into the form that ``read_space`` takes.
 
     ``NAME=TEXT@OTHER=VALUE`` is a setting that exists only where another has that value; ``|`` separates several.
+    ``lr=log:1e-5..1e-1*batch-size/32`` follows another setting in proportion, ``*sqrt(batch-size/32)`` by its root.
 
     Raises:
         WrongSpace: a flag that cannot be read, or a name that is there twice.
@@ -32,7 +36,11 @@ def read_flags(flags: Sequence[str]) -> SpaceJson:
 
 def _read_flag(name: str, text: str) -> SettingJson:
     text, at, condition = text.partition("@")
-    fields = _read_domain(name, text.strip())
+    scale = _SCALE.fullmatch(text.strip())
+    fields = _read_domain(name, scale["domain"].strip() if scale else text.strip())
+    if scale:
+        rule = "sqrt" if scale["root"] else "linear"
+        fields["scale"] = {"by": scale["by"], "base": _value(scale["base"].strip()), "rule": rule}
     if at:
         other, equals, values = condition.partition("=")
         if not equals or not other.strip() or not values.strip():

@@ -4,11 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.sweeps.core.space import Condition, Setting, Space, Value, WrongSpace
+from orchestrator.sweeps.core.space import Condition, Scale, Setting, Space, Value, WrongSpace
 
 TYPES = ("float", "int", "categorical", "bool", "fixed")
 MOST_SETTINGS = 100
 MOST_CHOICES = 1000
+RULES = ("linear", "sqrt")  # how a number follows another setting
 LARGEST_LIMIT = 2**53  # up to which a double holds every integer
 
 
@@ -58,7 +59,7 @@ def _read_setting(name: str, fields: Any) -> Setting:
 
 
 _FIELDS_OF: Mapping[str, set[str]] = {
-    "float": {"low", "high", "log"},
+    "float": {"low", "high", "log", "scale"},
     "int": {"low", "high", "log"},
     "categorical": {"choices"},
     "bool": set(),
@@ -75,7 +76,19 @@ def _read_range(name: str, kind: str, fields: Mapping[str, Any], when: Condition
         raise WrongSpace(name, f"the range from {low:g} to {high:g} is empty; low has to be below high")
     if log and low <= 0:
         raise WrongSpace(name, f"a log range begins above 0, not at {low:g}")
-    return Setting(name, kind, low, high, log, when=when)
+    return Setting(name, kind, low, high, log, when=when, scale=_read_scale(name, fields.get("scale")))
+
+
+def _read_scale(name: str, data: Any) -> Scale | None:
+    if data is None:
+        return None
+    fields = data if isinstance(data, Mapping) else {}
+    by, base, rule = fields.get("by", ""), fields.get("base", 0), fields.get("rule", "linear")
+    known = not set(fields) - {"by", "base", "rule"} and isinstance(by, str) and rule in RULES
+    number = isinstance(base, int | float) and not isinstance(base, bool)
+    if not known or not number or not 0 < base < math.inf:
+        raise WrongSpace(name, f"write its scale as {{by: batch-size, base: 32, rule: {' or '.join(RULES)}}}")
+    return Scale(by, float(base), root=rule == "sqrt")
 
 
 def _read_limit(name: str, kind: str, fields: Mapping[str, Any], which: str) -> float:
@@ -129,6 +142,7 @@ def _in_order(settings: Mapping[str, Setting]) -> Sequence[Setting]:
     waiting = dict(settings)
     for setting in settings.values():
         _check_condition(setting, settings)
+        _check_scale(setting, settings)
     while waiting:
         ready = [one for one in waiting.values() if one.when is None or one.when.setting in done]
         if not ready:
@@ -150,3 +164,21 @@ def _check_condition(setting: Setting, settings: Mapping[str, Setting]) -> None:
         if value not in other.choices:
             known = ", ".join(map(str, other.choices[:10]))
             raise WrongSpace(setting.name, f"{other.name} is never {value!r:.40}; its choices are {known}")
+
+
+def _check_scale(setting: Setting, settings: Mapping[str, Setting]) -> None:
+    if setting.scale is None:
+        return
+    other = settings.get(setting.scale.setting)
+    if other is None or other is setting:
+        raise WrongSpace(
+            setting.name, f"it follows {setting.scale.setting!r:.40}, which is no other setting of the space"
+        )
+    least = other.low if other.is_number else min(map(_size, other.choices))
+    if least <= 0:
+        raise WrongSpace(setting.name, f"it follows {other.name}, whose values have to be numbers above 0")
+
+
+def _size(value: Value) -> float:
+    """A number that a setting can be divided by; 0 for everything else."""
+    return 0.0 if isinstance(value, bool | str) else float(value)

@@ -38,6 +38,27 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """A number is searched for one value of another setting, and handed over in proportion to that setting.
+
+    Learning rates follow the batch so: linearly (Goyal et al. 2017, section 2.1), or by its square root
+    (Krizhevsky 2014, section 5).
+    """
+
+    setting: str
+    base: float  # the value of the other setting at which the number is as searched
+    root: bool = False
+
+    def factor(self, settings: Settings) -> float:
+        """What the number is multiplied by; 1 where the other setting does not exist."""
+        other = settings.get(self.setting)
+        if not isinstance(other, int | float):
+            return 1.0
+        ratio = other / self.base
+        return math.sqrt(ratio) if self.root else ratio
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One setting; ``low`` and ``high`` belong to numbers, ``choices`` to the other types."""
 
@@ -48,6 +69,7 @@ class Setting:
     log: bool = False
     choices: tuple[Value, ...] = ()
     when: Condition | None = None
+    scale: Scale | None = None
 
     @property
     def is_number(self) -> bool:
@@ -162,6 +184,16 @@ class Space:
             column += setting.width
         return settings
 
+    def handed_over(self, settings: Settings) -> dict[str, Value]:
+        """The settings as the script gets them: numbers with a scale in proportion to the setting that they follow."""
+        return {
+            one.name: _scaled(settings[one.name], one.scale.factor(settings))
+            if one.scale
+            else settings[one.name]
+            for one in self.settings
+            if one.name in settings
+        }
+
     def place(self, settings: Settings) -> Vector:
         """The place of settings in the cube; settings that do not exist lie in its middle."""
         columns: list[float] = []
@@ -260,12 +292,22 @@ class Space:
         return {setting.name: _setting_json(setting) for setting in self.settings}
 
 
+def _scaled(value: Value, factor: float) -> Value:
+    return float(f"{value * factor:.6g}") if isinstance(value, int | float) else value
+
+
 def _setting_json(setting: Setting) -> SettingJson:
     fields: SettingJson = {"type": setting.type}
     if setting.is_number:
         cast = int if setting.type == "int" else float
         fields |= {"low": cast(setting.low), "high": cast(setting.high)}
         fields |= {"log": True} if setting.log else {}
+        if setting.scale is not None:
+            fields["scale"] = {
+                "by": setting.scale.setting,
+                "base": setting.scale.base,
+                "rule": "sqrt" if setting.scale.root else "linear",
+            }
     elif setting.type == "fixed":
         fields["value"] = setting.choices[0]
     elif setting.type == "categorical":
