@@ -23,6 +23,7 @@ from orchestrator.sentences import say_json
 from orchestrator.sweeps import creation
 from orchestrator.sweeps.ending import used_device_s
 from orchestrator.sweeps.history_rows import ignores_settings, metrics_of, rungs_of
+from orchestrator.sweeps.keeping import BEST_KEPT, files_of
 
 PAGE = 50
 
@@ -89,6 +90,8 @@ def sweep(request: HttpRequest, sweep_id: UUID) -> HttpResponse:
         "best": best,
         "best_settings": [(name, best.cell(name)) for name in names if best.cell(name)] if best else [],
         "counts": list(sweep_rows.counts_of(rows).items()),
+        "files": files_of(found),
+        "best_kept": BEST_KEPT,
         "used_s": used_s,
         "used_percent": _percent(used_s, found.max_device_s),
         "device_hours": None if found.max_device_s is None else round(found.max_device_s / HOUR_S, 4),

@@ -36,6 +36,7 @@ from orchestrator.models import (
 )
 from orchestrator.scheduler import passes as placement
 from orchestrator.store.files.untrusted import remove_tree
+from orchestrator.sweeps.keeping import losers_first
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +254,7 @@ def _launch(attempt: Attempt) -> None:
 
 def _remove_old_files(now: datetime) -> None:
     try:
-        retention.sweep(now)
+        retention.sweep(now, losers_first)
         caches.sweep()
         upkeep.sweep(now)
         eviction.sweep(now)

@@ -4,24 +4,23 @@ Only files are removed: the job, its history and its use of devices stay in the 
 """
 
 import logging
-import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from uuid import UUID
+from typing import TypeAlias
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Max, Min, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from orchestrator.exceptions import TooMany
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
-from orchestrator.models import FINAL_STATES, Checkpoint, Job, SweepTrial
+from orchestrator.models import FINAL_STATES, Checkpoint, Job
 from orchestrator.sentences import say
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.files.untrusted import remove_tree, walk_tree
@@ -29,7 +28,6 @@ from orchestrator.store.files.untrusted import remove_tree, walk_tree
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 60.0
-BEST_KEPT = 3  # trials of a sweep, whose files go last
 BUNDLE_KEPT = timedelta(days=1)  # an upload may be named by the next submit
 
 
@@ -42,8 +40,16 @@ class Removal:
     why: Fact
 
 
-def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
-    """List the removals that are due, oldest first; 0 is no limit."""
+InOrder: TypeAlias = Callable[[Sequence[Job]], Sequence[Job]]
+
+
+def plan(now: datetime, *, keep_days: int, user_disk_gib: int, in_order: InOrder) -> list[Removal]:
+    """List the removals that are due, oldest first.
+
+    Args:
+        keep_days, user_disk_gib: 0 is no limit.
+        in_order: whose files go first where a person's share is used up; it gets the oldest job first.
+    """
     ended = list(_ended_with_files())
     limit = now - timedelta(days=keep_days)
     removals = [
@@ -57,7 +63,8 @@ def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
     ]
     if user_disk_gib:
         gone = {each.job.pk for each in removals}
-        removals += _beyond_quota([job for job in ended if job.pk not in gone], user_disk_gib)
+        others = [job for job in ended if job.pk not in gone]
+        removals += _beyond_quota(in_order(others), user_disk_gib)
     return removals
 
 
@@ -71,31 +78,15 @@ def _ended_with_files() -> Iterator[Job]:
 
 
 def _beyond_quota(ended: Iterable[Job], user_disk_gib: int) -> Iterator[Removal]:
-    """The oldest ended jobs of people over their share, until they are within it; losers of sweeps go first."""
+    """The first of these jobs of people over their share, until they are within it."""
     sizes = usage_bytes()
-    for job in _losers_first(list(ended)):
+    for job in ended:
         if sizes[job.owner_id] > user_disk_gib * GIB:
             size_bytes = folder_bytes(settings.HOME.job(job.pk).root)
             sizes[job.owner_id] -= size_bytes
             owner = job.owner.get_username()
             why = fact(Happened.FILES_REMOVED_OVER_SHARE, owner=owner, share_gib=user_disk_gib)
             yield Removal(job, size_bytes, why)
-
-
-def _losers_first(ended: Sequence[Job]) -> list[Job]:
-    """The trials of sweeps that did not win, then other jobs, then the best trials of each sweep; each oldest first."""
-    found = SweepTrial.objects.filter(job__in=[job.pk for job in ended])
-    trials = found.annotate(low=Min("reports__value"), high=Max("reports__value")).select_related("sweep")
-    of_sweeps: dict[UUID, list[tuple[float, UUID]]] = defaultdict(list)
-    for trial in trials:
-        value = trial.low if trial.sweep.direction == "minimize" else trial.high
-        sign = 1 if trial.sweep.direction == "minimize" else -1
-        of_sweeps[trial.sweep_id].append((math.inf if value is None else sign * value, trial.job_id))
-    ranks = {job: rank for costs in of_sweeps.values() for rank, (_, job) in enumerate(sorted(costs))}
-    # Sorting is stable: within each of the three kinds the order stays.
-    return sorted(
-        ended, key=lambda job: 0 if job.pk not in ranks else -1 if ranks[job.pk] >= BEST_KEPT else 1
-    )
 
 
 def usage_bytes(jobs: QuerySet[Job] | None = None) -> dict[int, int]:
@@ -140,10 +131,17 @@ def apply(removals: Iterable[Removal]) -> None:
         logger.info("Removed %.1f MiB of %s: %s", each.size_bytes / 2**20, each.job, say(each.why))
 
 
-def sweep(now: datetime) -> None:
+def sweep(now: datetime, in_order: InOrder) -> None:
     """Remove files that are due; the agent calls this every few minutes."""
     environment = settings.ENVIRONMENT
-    apply(plan(now, keep_days=environment.keep_days, user_disk_gib=environment.user_disk_gib))
+    apply(
+        plan(
+            now,
+            keep_days=environment.keep_days,
+            user_disk_gib=environment.user_disk_gib,
+            in_order=in_order,
+        )
+    )
     for path in settings.HOME.jobs.glob(".*.trash") if settings.HOME.jobs.is_dir() else ():
         remove_tree(path)  # left by an agent that died
     if environment.keep_days:

@@ -7,7 +7,20 @@ from django.utils import timezone
 
 from benchmarks.played_sweeps import play
 from dashboard.parts import rows, sweep_rows
-from orchestrator.models import JobEvent, Person, PoolRight, Right, Role, RungReport, Sweep, SweepTrial
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
+from orchestrator.jobs import lifecycle
+from orchestrator.models import (
+    Checkpoint,
+    JobEvent,
+    Person,
+    PoolRight,
+    Right,
+    Role,
+    RungReport,
+    Sweep,
+    SweepTrial,
+)
 from tests.dashboard.markup import html_of
 
 FORM = {
@@ -84,6 +97,20 @@ def test_another_person_finds_no_sweep(reader, bob, sweep, name):
     assert "digits sweep" not in html_of(browser.get(reverse("sweeps")))
     PoolRight.objects.create(user=bob, pool=sweep.pool, right=Right.OPERATE)
     assert browser.get(address).status_code == 200
+
+
+def test_page_says_whose_files_are_kept_and_which_were_removed(reader, ada, sweep):
+    trials = list(sweep.trials.select_related("job").order_by("number"))
+    for trial in trials[:2]:
+        Checkpoint.objects.create(
+            job=trial.job, attempt_number=1, name="step-1", step=1, size_bytes=1, created_at=timezone.now()
+        )
+    lifecycle.remark(trials[5].job, fact(Happened.FILES_REMOVED_AFTER_DAYS, days=30), actor="retention")
+
+    page = html_of(reader(ada).get(reverse("sweep", args=[sweep.pk])))
+
+    assert "Checkpoints of 2 trials are on disk; the files of 1 trial were removed." in page
+    assert "the best 3 last" in page
 
 
 def test_who_may_only_look_gets_no_buttons(reader, ada):

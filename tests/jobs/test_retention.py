@@ -15,6 +15,7 @@ from orchestrator.exceptions import TooMany
 from orchestrator.jobs import retention
 from orchestrator.models import Checkpoint, Job, JobState, RungReport, SweepTrial
 from orchestrator.server import doctor
+from orchestrator.sweeps.keeping import losers_first
 
 pytestmark = pytest.mark.django_db
 
@@ -95,7 +96,7 @@ def test_sweep_removes_unused_code(ended_job, home, settings):
     week_ago = (timezone.now() - timedelta(days=7)).timestamp()
     os.utime(bundle, (week_ago, week_ago))
 
-    retention.sweep(timezone.now())
+    retention.sweep(timezone.now(), losers_first)
 
     assert not bundle.exists()
     assert doctor.examine() == []
@@ -104,7 +105,7 @@ def test_sweep_removes_unused_code(ended_job, home, settings):
 def test_nothing_is_removed_without_limits(ended_job, home):
     job = ended_job(days=1000)
 
-    retention.sweep(timezone.now())
+    retention.sweep(timezone.now(), losers_first)
 
     assert home.job(job.pk).root.is_dir()
 
@@ -123,7 +124,7 @@ def test_i18_a_submit_over_a_persons_share_of_the_disk_is_refused_until_a_job_ha
 
     Job.objects.filter(pk=job.pk).update(state=JobState.SUCCEEDED, ended_at=timezone.now())
     retention.check_disk(ada, 1)  # what the sweep can remove is in nobody's way
-    retention.sweep(timezone.now())
+    retention.sweep(timezone.now(), losers_first)
     assert not [each for each in doctor.examine() if each.number == "I18"]
 
 
@@ -157,3 +158,20 @@ def test_losers_of_a_sweep_go_before_other_files_and_its_best_trials_last(ended_
         False,
         False,
     ]
+
+
+def test_front_of_several_metrics_goes_last(ended_job, ada):
+    sweep = play(ada, 0)
+    sweep.further = [{"name": "params", "direction": "minimize"}]
+    sweep.save()
+    values = [(0.1, 9.0), (0.2, 8.0), (0.3, 7.0), (0.9, 1.0), (0.95, 2.0), (0.99, 9.0)]
+    trials = [ended_job(days=9 - number) for number in range(len(values))]
+    for number, (job, (loss, params)) in enumerate(zip(trials, values, strict=True)):
+        trial = SweepTrial.objects.create(
+            sweep=sweep, number=number, settings={}, job=job, state="ended", created_at=job.submitted_at
+        )
+        RungReport.objects.create(trial=trial, rung=1, value=loss, further=[params])
+
+    in_order = losers_first(trials)
+
+    assert in_order == [trials[4], trials[5], trials[0], trials[1], trials[2], trials[3]]

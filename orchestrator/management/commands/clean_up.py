@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from orchestrator.jobs import retention
 from orchestrator.sentences import say
+from orchestrator.sweeps.keeping import losers_first
 
 
 class Command(BaseCommand):
@@ -25,7 +26,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         removals = retention.plan(
-            timezone.now(), keep_days=options["keep_days"], user_disk_gib=options["user_disk_gib"]
+            timezone.now(),
+            keep_days=options["keep_days"],
+            user_disk_gib=options["user_disk_gib"],
+            in_order=losers_first,
         )
         for each in removals:
             self.stdout.write(f"{each.job}  {each.size_bytes / 2**20:.1f} MiB  {say(each.why)}")

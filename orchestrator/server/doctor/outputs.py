@@ -16,6 +16,7 @@ from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
 from orchestrator.server.doctor.findings import Finding
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.files.untrusted import open_plain
+from orchestrator.sweeps.keeping import losers_first
 
 
 def check_shares() -> Iterator[Finding]:
@@ -30,7 +31,7 @@ def check_shares() -> Iterator[Finding]:
                 "I18",
                 f"{people[user_id]} keeps more than the limit of {share_gib} GiB per person.",
                 "remove the files of their oldest ended jobs",
-                lambda: retention.sweep(timezone.now()),
+                lambda: retention.sweep(timezone.now(), losers_first),
             )
 
 
