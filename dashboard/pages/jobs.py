@@ -60,6 +60,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "chosen": {name: table.wanted.get(name, "") for name in job_table.FILTERS},
         "narrowed": _narrowed(table),
         "any_filter": any(table.wanted.get(name) for name in job_table.FILTERS),
+        "grid_query": urlencode(
+            {name: table.wanted[name] for name in job_table.FILTERS if name in table.wanted}
+        ),
         "states": JobState.values,
         "pools": list(Pool.objects.values_list("name", flat=True)),
         "projects": _projects(table),

@@ -203,11 +203,11 @@ def curves(
     if numbers is not None:
         trials = trials.filter(number__in=numbers)
     wanted = trials.values_list("number", "job_id", "job__metric_seq")
-    return {number: _curve(job, sweep.metric, seq) for number, job, seq in wanted if seq}
+    return {number: curve_of(job, sweep.metric, seq) for number, job, seq in wanted if seq}
 
 
 @lru_cache(maxsize=CURVES_KEPT)
-def _curve(job: UUID, metric: str, seq: int) -> tuple[list[float], list[float | None]]:
+def curve_of(job: UUID, metric: str, seq: int) -> tuple[list[float], list[float | None]]:
     """A curve up to ``seq``, which only names the entry of the cache: points are added and never changed."""
     found = read_series(settings.HOME.job(job).metrics, [metric], max_points=CURVE_POINTS).get(metric)
     if found is None:

@@ -346,13 +346,15 @@ function makePlots() {
   new ResizeObserver(makeAxes).observe(by("parallel"));
 }
 
+const asking = (address, name, text) => `${address}${address.includes("?") ? "&" : "?"}${name}=${encodeURIComponent(text)}`;
+
 async function readCurves() {
   const isOld = ({ number, seq }) => seq > (curves.get(number)?.seq ?? 0);
   const wanted = picture.trials.filter(isOld);
   if (!wanted.length) return;
   const all = wanted.length === picture.trials.length;
-  const query = all ? "" : `?trials=${wanted.map(({ number }) => number).join()}`;
-  const answer = await fetch(curvesAddress + query).catch(() => null);
+  const address = all ? curvesAddress : asking(curvesAddress, "trials", wanted.map(({ number }) => number).join());
+  const answer = await fetch(address).catch(() => null);
   if (!answer?.ok) return;
   const told = await answer.json();
   for (const { number, seq } of wanted) curves.set(number, { seq, points: told[number] });
@@ -361,7 +363,7 @@ async function readCurves() {
 }
 
 async function look() {
-  const address = picture ? `${pictureAddress}?seen=${encodeURIComponent(picture.version)}` : pictureAddress;
+  const address = picture ? asking(pictureAddress, "seen", picture.version) : pictureAddress;
   const answer = document.hidden && picture ? null : await fetch(address).catch(() => null);
   if (answer?.status === 200) {
     const isNews = Boolean(picture);
