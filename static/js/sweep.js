@@ -9,7 +9,7 @@ const LOOK_AGAIN_MS = 2500;
 const MOST_COMPARED = 24;
 const LEAST_BRUSH = 0.02;
 const AXIS_PX = 96; // the least room of an axis
-const { picture: pictureAddress, curves: curvesAddress } = by("sweep").dataset;
+const { picture: pictureAddress, curves: curvesAddress, what = "trial" } = by("sweep").dataset;
 const curves = new Map(); // by number: the count of points that it was read with, and the points
 const brushes = new Map(); // by the name of an axis: from, to, between 0 and 1
 const plots = [];
@@ -51,15 +51,15 @@ function describe(trial) {
   const settings = picture.settings.map(({ name }, at) => [name, trial.settings[at]]).filter(([, each]) => each !== null);
   const reached = trial.value === null ? "no value yet" : `${value(trial.value)} at step ${value(trial.rung)}`;
   const texts = settings.map(([name, each]) => `${name} ${typeof each === "number" ? value(each) : each}`);
-  return [`Trial ${trial.number} (${trial.state}): ${reached}`, ...texts].join(", ");
+  return [`${what} ${trial.number} (${trial.state}): ${reached}`, ...texts].join(", ");
 }
 
 // What is chosen
 
 function words() {
   const ranges = axes.filter(({ name }) => brushes.has(name)).map((axis) => `${axis.name} ${range(axis)}`);
-  if (!ranges.length) return "Point at a line to see its trial; click to open it.";
-  return `${chosen.size} of ${picture.trials.length} trials: ${ranges.join(", ")}`;
+  if (!ranges.length) return `Point at a line to see its ${what}; click to open it.`;
+  return `${chosen.size} of ${picture.trials.length} ${what}s: ${ranges.join(", ")}`;
 }
 
 function range(axis) {
@@ -229,7 +229,7 @@ function prepare() {
 
 function drawCurves(plot) {
   const { all, across, up } = drawn;
-  if (!all.size || ![...all.values()].some((points) => points.length)) return plot.text("No trial has reported yet.", plot.width / 2, plot.height / 2);
+  if (!all.size || ![...all.values()].some((points) => points.length)) return plot.text(`No ${what} has reported yet.`, plot.width / 2, plot.height / 2);
   plot.frame(across, up);
   const x = (step) => plot.x(placeOn(across, Math.max(across.low, step)));
   for (const rung of picture.rungs) {

@@ -40,6 +40,7 @@ ADDRESSES = (
     "/models",
     "/environments",
     "/benchmarks",
+    "/jobs/grid",
     "/sweeps",
     "/sessions",
     "/sweeps/new",
