@@ -1,0 +1,196 @@
+"""Recipes measure, shrink, export and explain models of other people's code, and their gate holds."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training.recipe_models import SOURCES, train_owner, write_owner
+from training.checkpoint import store
+from training.recipes import export, measure, named, weights
+from training.recipes.__main__ import run
+from training.recipes.gate import REPORT, Report
+from training.recipes.named import RecipeError
+
+
+@pytest.fixture(scope="module", params=sorted(SOURCES))
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an owner with their code and a trained model."""
+    folder = tmp_path_factory.mktemp(request.param)
+    train_owner(
+        write_owner(request.param, folder).rename(folder / f"{request.param}_code.py"), folder / "model.pt"
+    )
+    return folder
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """Runs recipes on an owner's model, as a job does."""
+
+    folder: Path
+
+    @property
+    def code(self) -> Path:
+        return next(self.folder.glob("*_code.py"))
+
+    def __call__(self, name: str, *options: object, place: Path | None = None) -> Report:
+        words = ("--weights", place or self.folder / "model.pt", "--model", self.code, *options)
+        return run([name, *map(str, words)])
+
+
+@pytest.fixture
+def recipe(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipes:
+    monkeypatch.setenv("BERTH_OUTPUT_DIR", str(tmp_path / "output"))
+    monkeypatch.setenv("BERTH_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
+    return Recipes(trained)
+
+
+def value(report: Report, side: str = "after") -> float:
+    measured = report[side]  # type: ignore[literal-required]
+    return float(measured["metrics"][0]["value"])
+
+
+def test_evaluation_tells_metrics_with_intervals_and_keeps_its_report(
+    recipe: Recipes, tmp_path: Path
+) -> None:
+    report = recipe("evaluate")
+
+    assert report["after"] is not None
+    first = report["after"]["metrics"][0]
+    assert first["low"] is not None
+    assert first["high"] is not None
+    assert first["low"] <= first["value"] <= first["high"]
+    assert report["after"]["size_bytes"] > 0
+    assert report["after"]["latency_ms"] > 0
+    assert json.loads((tmp_path / "output" / REPORT).read_text()) == report
+
+
+def test_int8_weights_are_smaller_pass_the_gate_and_load_again(recipe: Recipes, tmp_path: Path) -> None:
+    report = recipe("quantize", "--max-loss", 0.05)
+    place = tmp_path / "checkpoints" / str(report["checkpoint"])
+    again = recipe("evaluate", place=place)
+
+    assert report["gate"] is not None
+    assert report["gate"]["passed"]
+    assert float(report["facts"]["smaller"]) >= 1.5
+    assert value(again) == pytest.approx(value(report))
+
+
+def test_pruning_zeroes_a_share_and_fine_tuning_keeps_it(recipe: Recipes, tmp_path: Path) -> None:
+    report = recipe("prune", "--amount", 0.3, "--train", f"{recipe.code}:train_model", "--max-loss", 0.5)
+
+    assert float(report["facts"]["zeros_percent"]) == pytest.approx(30, abs=1)
+    assert (
+        store.verify(tmp_path / "checkpoints" / str(report["checkpoint"]))["files"][0]["path"] == "state.pt"
+    )
+
+
+def test_a_failed_gate_keeps_the_result_and_says_so(recipe: Recipes, tmp_path: Path) -> None:
+    report = recipe("prune", "--amount", 0.97, "--max-loss", 0.001)
+
+    assert report["gate"] is not None
+    assert not report["gate"]["passed"]
+    assert (tmp_path / "checkpoints" / str(report["checkpoint"]) / "state.pt").is_file()
+
+
+def test_a_student_learns_from_its_teacher(recipe: Recipes) -> None:
+    report = recipe(
+        "distil", "--student", f"{recipe.code}:build_student", "--epochs", 6, "--learning-rate", 0.01
+    )
+
+    assert float(report["facts"]["smaller"]) > 1
+    assert value(report) == pytest.approx(value(report, "before"), abs=3.0)
+
+
+def test_an_export_answers_as_the_model_does(recipe: Recipes, tmp_path: Path) -> None:
+    report = recipe("export", "--no-onnx")
+    path = tmp_path / "checkpoints" / str(report["checkpoint"]) / export.PROGRAM
+
+    assert float(report["facts"]["export_difference"]) <= export.TOLERANCE
+    assert torch.export.load(path) is not None
+
+
+def test_explanations_add_up_to_the_answer(recipe: Recipes) -> None:
+    report = recipe("explain", "--samples", 3)
+
+    assert float(report["facts"]["pictures and tables"]) >= 3
+    assert float(report["facts"]["completeness_error"]) < 0.5
+
+
+def test_an_average_of_the_same_model_is_that_model(recipe: Recipes, trained: Path) -> None:
+    report = recipe("average", "--with", trained / "model.pt")
+
+    assert value(report) == pytest.approx(value(report, "before"), abs=1e-5)
+
+
+def test_folds_score_each_sample_by_a_model_that_has_not_seen_it(recipe: Recipes) -> None:
+    report = recipe("evaluate", "--folds", 3, "--train", f"{recipe.code}:train_model")
+
+    assert any(name.startswith("folds ") for name in report["facts"])
+
+
+def test_damaged_missing_and_foreign_weights_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    damaged, wrong = tmp_path / "damaged.pt", tmp_path / "wrong.pt"
+    torch.save({"model": {"weight": torch.ones(9)}}, damaged)
+    damaged.write_bytes(damaged.read_bytes()[:-300])
+    torch.save({"epoch": 3}, wrong)
+
+    with pytest.raises(RecipeError, match=r"model's file damaged\.pt is damaged"):
+        weights.read(damaged)
+    with pytest.raises(RecipeError, match="The model's files are gone"):
+        weights.read(tmp_path / "gone")
+    with pytest.raises(RecipeError, match=r"wrong\.pt holds no weights"):
+        weights.read(wrong)
+    with pytest.raises(RecipeError, match="several files of weights"):
+        weights.find_file(tmp_path)
+    with pytest.raises(RecipeError, match="do not fit the model"):
+        weights.load_into(nn.Linear(2, 2), {"other": torch.ones(2)})
+
+
+def test_objects_in_a_checkpoint_are_never_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"model": {"weight": torch.ones(2)}, "path": path}, path)  # a Path is no plain value
+
+    with pytest.raises(RecipeError, match="holds more than tensors and plain values"):
+        weights.read(path)
+
+
+def test_code_without_the_named_functions_is_refused_with_their_names(tmp_path: Path) -> None:
+    code = tmp_path / "empty_owner.py"
+    code.write_text("def build_model():\n    return 3\n")
+
+    with pytest.raises(RecipeError, match="has no function evaluation_data or build_dataset"):
+        named.read_samples(str(code), 8)
+    with pytest.raises(RecipeError, match=r"returned int, not a torch\.nn\.Module"):
+        named.build_model(str(code))
+    with pytest.raises(RecipeError, match=r"has no file gone_owner\.py"):
+        named.build_model("gone_owner.py:build_model")
+
+
+def test_the_operator_that_onnx_does_not_know_is_named() -> None:
+    cause = RuntimeError(
+        "No ONNX function found for <OpOverload(op='aten._linalg_det', overload='default')>."
+    )
+    error = RuntimeError("Failed to convert the exported program to an ONNX model.")
+    error.__cause__ = cause
+
+    assert "the operator aten._linalg_det;" in export.say_unknown(error)
+
+
+def test_wrappers_of_training_libraries_are_taken_off_the_names() -> None:
+    model = nn.Sequential(nn.Linear(3, 1))
+    wrapped = {f"module.{name}": value for name, value in model.state_dict().items()}
+
+    assert weights.load_into(nn.Sequential(nn.Linear(3, 1)), wrapped) is not None
+
+
+def test_intervals_shrink_with_more_samples_and_nan_is_refused() -> None:
+    few, many = (measure.Score("accuracy", (torch.arange(n) % 2).double()) for n in (20, 20_000))
+    widths = [each["high"] - each["low"] for each in measure.metrics_of([few, many])]  # type: ignore[operator]
+
+    assert widths[0] > 10 * widths[1]
+    with pytest.raises(RecipeError, match="accuracy is nan on the evaluation data"):
+        measure.metrics_of([measure.Score("accuracy", torch.tensor([1.0, float("nan")]))])

@@ -1,0 +1,166 @@
+"""What the owner's code gives a recipe: functions named as ``train.py:build_model`` or ``pkg.train:build_model``."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+DATASET_PREFIX = "BERTH_DATASET_"
+EVALUATION_DATA = ("evaluation_data", "build_dataset")  # names that are tried where none is given
+Batch = tuple[tuple[Tensor, ...], Tensor]
+
+
+class RecipeError(Exception):
+    """A recipe cannot work with what it was given; the sentence says what to change."""
+
+
+def find_function(name: str, *defaults: str) -> Callable[..., Any]:
+    """Find the function that ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION`` names.
+
+    Args:
+        defaults: functions to look for, in this order, where the name is only a file or a module.
+
+    Raises:
+        RecipeError: the file cannot be imported, or has no such function.
+    """
+    place, _, function = name.partition(":")
+    module = _import(place)
+    for each in (function,) if function else defaults:
+        found = getattr(module, each, None)
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+    wanted = function or " or ".join(defaults)
+    raise RecipeError(f"{place} has no function {wanted}; add one, or name another as {place}:FUNCTION.")
+
+
+def _import(place: str) -> ModuleType:
+    path = Path(place)
+    try:
+        if path.suffix != ".py":
+            return importlib.import_module(place)
+        if path.stem in sys.modules and getattr(sys.modules[path.stem], "__file__", None) == str(
+            path.resolve()
+        ):
+            return sys.modules[path.stem]
+        spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+        if spec is None or spec.loader is None or not path.is_file():
+            raise RecipeError(f"The code has no file {place}; name the file that builds the model.")
+        sys.path.insert(0, str(path.parent.resolve()))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # data-loader workers find its classes there
+        spec.loader.exec_module(module)
+    except RecipeError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def build_model(name: str) -> nn.Module:
+    """Build the untrained model.
+
+    Raises:
+        RecipeError: the function returned something else.
+    """
+    model = find_function(name, "build_model")()
+    if not isinstance(model, nn.Module):
+        raise RecipeError(f"{name} returned {type(model).__name__}, not a torch.nn.Module.")
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Batches of inputs and targets that can be read more than once, in the same order."""
+
+    read: Callable[[], Iterator[Batch]]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.read()
+
+    def first(self, count: int) -> Batch:
+        """The inputs and targets of the first samples, at most those of one batch."""
+        inputs, targets = next(iter(self))
+        return tuple(each[:count] for each in inputs), targets[:count]
+
+
+def read_samples(name: str, batch_size: int, *defaults: str, data_path: str | None = None) -> Samples:
+    """Read the data that a function returns: a dataset of pairs, two tensors, or batches.
+
+    The function gets the path of the job's data if it takes an argument.  Of a pair of datasets, which
+    ``build_dataset`` may return, the second is used: the one that the training did not learn from.
+
+    Raises:
+        RecipeError: the data cannot be read as pairs of inputs and targets.
+    """
+    function = find_function(name, *(defaults or EVALUATION_DATA))
+    takes = [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if takes and data_path is None:
+        raise RecipeError(f"{name} takes the path of its data, but the job reads none; name one with --data.")
+    data = function(data_path) if takes else function()
+    samples = Samples(_reader(_of_pair(data), batch_size))
+    _check(name, samples)
+    return samples
+
+
+def _of_pair(data: Any) -> Any:
+    """The evaluation half of (training, validation); two tensors are inputs and targets."""
+    if isinstance(data, tuple) and len(data) == 2:
+        if all(isinstance(each, Tensor) for each in data):
+            return TensorDataset(*data)
+        return data[1]
+    return data
+
+
+def _reader(data: Any, batch_size: int) -> Callable[[], Iterator[Batch]]:
+    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        data = DataLoader(data, batch_size)
+    elif not isinstance(data, DataLoader):
+        data = list(data) if isinstance(data, Iterable) else [data]  # a generator is read only once
+    return lambda: (_pair(batch) for batch in data)
+
+
+def _pair(batch: Any) -> Batch:
+    try:
+        inputs, targets = batch
+    except (TypeError, ValueError):
+        inputs = targets = None
+    inputs = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+    if not isinstance(targets, Tensor) or not all(isinstance(each, Tensor) for each in inputs):
+        raise RecipeError(
+            f"a batch is {type(batch).__name__}; recipes read pairs of inputs and targets, which are tensors"
+        )
+    return inputs, targets
+
+
+def _check(name: str, samples: Samples) -> None:
+    try:
+        first = next(iter(samples), None)
+    except RecipeError as error:
+        raise RecipeError(f"The data of {name} cannot be used: {error}.") from None
+    if first is None or not len(first[1]):
+        raise RecipeError(f"The data of {name} has no samples.")
+
+
+def path_of_data(weights: Path) -> str | None:
+    """The job's data beside the model: the path of its only other dataset, else None."""
+    own = str(weights)
+    paths = [value for key, value in os.environ.items() if key.startswith(DATASET_PREFIX) and value != own]
+    return paths[0] if len(paths) == 1 else None
+
+
+def choose_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
