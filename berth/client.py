@@ -601,6 +601,21 @@ class Model(Record):
     readers: list[Mapping[str, str]]  # likewise: id and name of jobs
 
 
+class Recipe(Record):
+    """A recipe of a model: its job, its report, and the model that came of it."""
+
+    recipe: str
+    source: str
+    job: str | None
+    state: str | None
+    result: str | None
+    outcome: str | None  # made, measured, gate_failed, not_kept, job_ended; None: not yet
+    detail: str
+    report: Mapping[str, Any] | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
 class Person(Record):
     """The owner of the token."""
 
@@ -1409,6 +1424,19 @@ class Berth:
             "description": description,
         }
         return Model(self.send("POST", "/models", json=body).json())
+
+    def run_recipe(self, reference: str, recipe: str, **options: object) -> Recipe:
+        """Submit a job that evaluates, exports, quantizes, prunes, distils, averages or explains a model.
+
+        Args:
+            options: fields of the recipe, such as ``model="train.py:build_model"``.
+        """
+        body = {"recipe": recipe, **{name: value for name, value in options.items() if value is not None}}
+        return Recipe(self.send("POST", f"/models/{quote(reference)}/recipes", json=body).json())
+
+    def recipes(self, reference: str) -> list[Recipe]:
+        """List the recipes of a model and the one that made it, newest first."""
+        return [Recipe(each) for each in self.pages(f"/models/{quote(reference)}/recipes", {})]
 
     def fetch_model(self, reference: str, path: str, to: Path) -> Path:
         """Download one file of a model; ``to`` appears when it is complete."""

@@ -4,15 +4,15 @@ from typing import Annotated
 
 import typer
 
+from berth.cli import recipe_commands
 from berth.cli.options import Json
 from berth.cli.printing import remark, show_json
+from berth.cli.recipe_commands import Reference
 
 commands = typer.Typer()
 model_app = typer.Typer(help="Models: checkpoints with a name and a version.", invoke_without_command=True)
 commands.add_typer(model_app, name="model", rich_help_panel="Fetch")
-Reference = Annotated[
-    str, typer.Argument(metavar="NAME[@VERSION]", help="Model; default: its newest version")
-]
+model_app.add_typer(recipe_commands.commands)
 
 
 @model_app.callback()

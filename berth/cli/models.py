@@ -8,7 +8,7 @@ from rich.text import Text
 from berth import words
 from berth.cli.printing import safe, say
 from berth.cli.tables import grid
-from berth.client import Model
+from berth.client import Model, Recipe
 from berth.metric_names import in_order
 
 MOST_VALUES = 3  # metrics in a line
@@ -55,6 +55,25 @@ def say_model(model: Model) -> None:
     say(
         f"{safe(model.reference)} is {safe(model.job_name)}{step} ({words.size(model.size_bytes)}). "
         f"Use it with: berth run --data {safe(model.reference)} evaluate.py"
+    )
+
+
+def recipe_table(recipes: Sequence[Recipe]) -> Table:
+    """A line for each recipe of a model, with what came of it."""
+    table = grid("recipe", "of", "job", "result", "outcome")
+    for each in recipes:
+        job = f"{each.job[-8:]} {each.state}" if each.job else "a job that is gone"
+        outcome = safe(each.detail) or "not yet"
+        table.add_row(each.recipe, Text(safe(each.source)), job, Text(safe(each.result or "")), Text(outcome))
+    return table
+
+
+def say_recipe(recipe: Recipe) -> None:
+    """Say which job was submitted, and where its report will be."""
+    job = (recipe.job or "")[-8:]
+    say(
+        f"Submitted job {job}: {recipe.recipe} of {safe(recipe.source)}. "
+        f"Follow it with: berth logs -f {job}. Then see: berth model recipes {safe(recipe.source)}"
     )
 
 

@@ -34,6 +34,7 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
+from orchestrator.recipes import ending as recipes_ending
 from orchestrator.scheduler import passes as placement
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.sweeps.keeping import losers_first
@@ -67,6 +68,7 @@ class Sweeper:
         self.saved: set[int] = set()  # attempts that kept a checkpoint since they were preempted
         self.launches: dict[int, threading.Thread] = {}
         self.sweep_wake_ups = SweepWakeUps()
+        self.recipes: threading.Thread | None = None
         self.left_alone_at = float("-inf")  # when the agent last did a worker's work
 
     def sweep(self, now: datetime) -> None:
@@ -79,6 +81,7 @@ class Sweeper:
             preparing.sweep,
             fetching.sweep,
             self.wake_sweeps,
+            self.take_over_recipes,
             drains.end_drains,
             self.pass_in_time,
             self.clean,
@@ -92,6 +95,13 @@ class Sweeper:
 
     def wake_sweeps(self, now: datetime) -> None:
         self.sweep_wake_ups.look(now)
+
+    def take_over_recipes(self, now: datetime) -> None:
+        if (self.recipes is None or not self.recipes.is_alive()) and (ended := recipes_ending.ended()):
+            self.recipes = threading.Thread(
+                target=recipes_ending.take_over_all, args=(ended,), name="recipes", daemon=True
+            )
+            self.recipes.start()
 
     def pass_in_time(self, now: datetime) -> None:
         self.wake_at = placement.next_wake_at()  # passes of workers change it, too

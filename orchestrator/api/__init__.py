@@ -30,6 +30,7 @@ from orchestrator.api.resources import (
     pools,
     projects,
     quotas,
+    recipes,
     reservations,
     search,
     secrets,
@@ -81,6 +82,7 @@ for _prefix, _router in (
     ("/reservations", reservations.router),
     ("/audit", audit.router),
     ("/datasets", datasets.router),
+    ("/models", recipes.router),  # first: a path of models takes all that follows
     ("/models", models.router),
     ("/uploads", uploads.router),
     ("/tokens", tokens.router),

@@ -27,6 +27,7 @@ from orchestrator.models.people import Invitation, LastSeen, Person, PoolRight, 
 from orchestrator.models.pools import CPU_POOL, AdminState, Device, Health, Network, Pool, Sharing, Visibility
 from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
+from orchestrator.models.recipes import ModelRecipe, RecipeOutcome
 from orchestrator.models.scheduling import LoneRun, OwnerUse, SchedulerNotes, Slowdown, StartPromise
 from orchestrator.models.sessions import SessionPass
 from orchestrator.models.sharing import LinkKind, Note, ShareLink
@@ -73,6 +74,7 @@ __all__ = [
     "LinkKind",
     "LoneRun",
     "MemberRole",
+    "ModelRecipe",
     "ModelVersion",
     "Network",
     "Note",
@@ -87,6 +89,7 @@ __all__ = [
     "Project",
     "ProjectMember",
     "Quota",
+    "RecipeOutcome",
     "Right",
     "Role",
     "RungReport",

@@ -110,8 +110,16 @@ def read_samples(name: str, batch_size: int, *defaults: str, data_path: str | No
     ]
     if takes and data_path is None:
         raise RecipeError(f"{name} takes the path of its data, but the job reads none; name one with --data.")
-    data = function(data_path) if takes else function()
-    samples = Samples(_reader(_of_pair(data), batch_size))
+    return samples_of(name, function(data_path) if takes else function(), batch_size)
+
+
+def samples_of(name: str, data: Any, batch_size: int, *, shuffled: bool = False) -> Samples:
+    """What a function of this name returned, as batches.
+
+    Raises:
+        RecipeError: the data cannot be read as pairs of inputs and targets.
+    """
+    samples = Samples(_reader(_of_pair(data), batch_size, shuffled=shuffled))
     _check(name, samples)
     return samples
 
@@ -125,9 +133,9 @@ def _of_pair(data: Any) -> Any:
     return data
 
 
-def _reader(data: Any, batch_size: int) -> Callable[[], Iterator[Batch]]:
+def _reader(data: Any, batch_size: int, *, shuffled: bool) -> Callable[[], Iterator[Batch]]:
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        data = DataLoader(data, batch_size)
+        data = DataLoader(data, batch_size, shuffle=shuffled)
     elif not isinstance(data, DataLoader):
         data = list(data) if isinstance(data, Iterable) else [data]  # a generator is read only once
     return lambda: (_pair(batch) for batch in data)
@@ -155,9 +163,9 @@ def _check(name: str, samples: Samples) -> None:
         raise RecipeError(f"The data of {name} has no samples.")
 
 
-def path_of_data(weights: Path) -> str | None:
-    """The job's data beside the model: the path of its only other dataset, else None."""
-    own = str(weights)
+def path_of_data(weights: Path | None = None) -> str | None:
+    """The job's data beside the model's weights: the path of its only other dataset, else None."""
+    own = None if weights is None else str(weights)
     paths = [value for key, value in os.environ.items() if key.startswith(DATASET_PREFIX) and value != own]
     return paths[0] if len(paths) == 1 else None
 

@@ -187,6 +187,12 @@ SAMPLES = {
     "download_model": Sample(
         None, "berth pull model:digits", 'berth.fetch_model("digits", "model.pt", Path("model.pt"))'
     ),
+    "run_recipe": Sample(
+        {"recipe": "quantize", "model": "train.py:build_model"},
+        "berth model quantize digits --model train.py:build_model",
+        'berth.run_recipe("digits", "quantize", model="train.py:build_model")',
+    ),
+    "list_recipes": Sample(None, "berth model recipes digits", 'berth.recipes("digits")'),
     "remove_model": Sample(None, "berth model rm digits", 'berth.remove_model("digits")'),
     "register_dataset": Sample(
         {"name": "digits", "path": "/data/digits.csv.gz"},

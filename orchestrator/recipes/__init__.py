@@ -1,0 +1,1 @@
+"""Recipes: jobs made from a model, which measure, shrink, export or explain it."""

@@ -1,0 +1,143 @@
+"""Makes the job of a recipe: the code, packages and data of the model's job, with our program instead of its script."""
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from orchestrator.exceptions import Conflict, Impossible, NotFound
+from orchestrator.jobs import datasets, promotion
+from orchestrator.jobs.submission import code, intake
+from orchestrator.models import Job, ModelRecipe, ModelVersion
+from orchestrator.recipes.asking import SUFFIXES, RecipeSpec, words_of
+from orchestrator.spec.job_spec import JobFields
+
+MODULE: Final = "training.recipes"
+LONGEST_NAME: Final = 64
+# Of the model's job, what its recipes need as well.
+_SAME: Final = ("workdir", "environment", "python", "env", "secrets", "project", "visibility", "priority")
+
+
+def create(user: User, model: ModelVersion, asked: RecipeSpec) -> ModelRecipe:
+    """Submit the job of a recipe for a person who may see the model.
+
+    Raises:
+        Conflict: the model's job is gone, or its code.
+        NotFound: this person may not see that job, or another model that is named.
+        Impossible: nothing says which function builds the model, or the job can never run here.
+        Malformed: the result's name has a wrong form.
+    """
+    origin = _origin(user, model)
+    options = _inherited(origin) | asked.options()
+    if "model" not in options:
+        options["model"] = _script_of(origin)
+    others = [promotion.find(each, user) for each in asked.others]
+    name = _result_name(model, asked)
+    spec = intake.parse_spec(_fields(origin, model, asked, options, others))
+    recipe = ModelRecipe(
+        kind=asked.recipe,
+        source=model,
+        source_reference=model.dataset.reference,
+        options={key: value for key, value in options.items() if value is not None},
+        result_name=name,
+        created_at=timezone.now(),
+    )
+
+    def beside(job: Job) -> None:
+        recipe.job = job
+        recipe.save(force_insert=True)
+
+    intake.accept(user, spec, beside=beside)
+    return recipe
+
+
+def _origin(user: User, model: ModelVersion) -> Job:
+    job = model.job
+    if job is None:
+        raise Conflict(
+            f"The job that {model.dataset.reference} came from is gone, and with it the code that builds the model. "
+            "Make a model of a job that is still there."
+        )
+    if not Job.objects.visible_to(user).filter(pk=job.pk).exists():
+        raise NotFound(
+            f"You may not see the job that {model.dataset.reference} came from, so its code cannot run."
+        )
+    if not job.bundle and job.checkout is None:
+        raise Conflict(
+            f"The code of job {job.short_id} is gone, so nothing can build {model.dataset.reference}."
+        )
+    return job
+
+
+def _inherited(origin: Job) -> dict[str, Any]:
+    """The functions that an earlier recipe was told: its result is built in the same way.
+
+    A student is built by its own function.
+    """
+    earlier = ModelRecipe.objects.filter(job=origin).first()
+    if earlier is None:
+        return {}
+    options: Mapping[str, Any] = earlier.options
+    kept = {name: options[name] for name in ("model", "data", "evaluate") if name in options}
+    if earlier.kind == "distil":
+        kept.setdefault("data", options["model"].partition(":")[0])
+        kept["model"] = options["student"]
+    return kept
+
+
+def _script_of(origin: Job) -> str:
+    spec = origin.spec
+    if spec.module is not None:
+        return spec.module
+    if spec.entrypoint is None or not spec.entrypoint.endswith(".py"):
+        sentence = "Name the function that builds the model, such as train.py:build_model; the job started a command."
+        raise Impossible(sentence, fields={"model": [sentence]})
+    return posixpath.relpath(spec.entrypoint, spec.folder)
+
+
+def _result_name(model: ModelVersion, asked: RecipeSpec) -> str:
+    suffix = SUFFIXES.get(asked.recipe)
+    if suffix is None:
+        return ""
+    name = asked.name or f"{model.dataset.name[: LONGEST_NAME - len(suffix) - 1]}-{suffix}"
+    datasets.check_names(name, "1", "")
+    return name
+
+
+def _fields(
+    origin: Job,
+    model: ModelVersion,
+    asked: RecipeSpec,
+    options: Mapping[str, Any],
+    others: list[ModelVersion],
+) -> JobFields:
+    """The job's fields; data of the model's job stays, except other models that it read."""
+    spec, chosen = origin.spec, [model, *others]
+    models = {each.dataset.reference for each in chosen}
+    read = ModelVersion.objects.filter(dataset__name__in=[_name_of(each) for each in spec.datasets])
+    models |= {each.dataset.reference for each in read.select_related("dataset__owner")}
+    data = [each for each in spec.datasets if each not in models]
+    gpus = min(1, spec.gpus) if asked.gpus is None else asked.gpus
+    fields: JobFields = {name: origin.spec_fields.get(name) for name in _SAME}
+    fields |= {
+        "name": asked.job_name or f"{asked.recipe} {model.dataset.name}@{model.dataset.version}",
+        "module": MODULE,
+        "args": words_of(asked.recipe, options, [f"{{dataset:{each.dataset.name}}}" for each in chosen]),
+        "datasets": [*(each.dataset.reference for each in chosen), *data],
+        "gpus": gpus,
+        "gpu_memory_gib": asked.gpu_memory_gib,
+        "with_packages": [*dict.fromkeys([*spec.with_packages, *asked.packages])],
+        "launcher": "direct",
+        "max_retries": 0,
+        "tags": ["recipe"],
+        "source": code.source_of(origin),
+    }
+    if gpus or not spec.gpus:  # without a GPU the job goes where CPU slots are
+        fields["pool"] = spec.pool
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _name_of(reference: str) -> str:
+    return reference.rpartition("/")[2].partition("@")[0]

@@ -1,0 +1,70 @@
+"""Reads the report that a recipe's program wrote; the job may have written anything."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field, ValidationError
+
+from orchestrator.exceptions import NotFound
+from orchestrator.jobs import results
+from orchestrator.models import Job
+
+REPORT = "recipe.json"
+MOST_BYTES = 256 << 10
+Text = Annotated[str, Field(max_length=1_000)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class MetricOut(BaseModel):
+    """A metric with its 95 % confidence interval; null where it is not a mean over samples."""
+
+    name: Text = Field(description="such as accuracy, loss, mse; or a name of the owner's own function")
+    value: Finite = Field(description="mean over the evaluation data")
+    low: Finite | None = Field(None, description="lower end of the interval")
+    high: Finite | None = Field(None, description="upper end of the interval")
+
+
+class MeasuredOut(BaseModel):
+    metrics: list[MetricOut] = Field(max_length=100, description="the first is the one that counts")
+    size_bytes: int = Field(description="of the weights as a file")
+    latency_ms: Finite = Field(description="median for one sample")
+    memory_bytes: int = Field(description="on a GPU the peak while the model answers, else its weights")
+
+
+class GateOut(BaseModel):
+    metric: Text = Field(description="the metric that decides")
+    before: Finite | None = Field(None, description="value of the model it was made from")
+    after: Finite = Field(description="value of the result")
+    limit: Finite | None = Field(None, description="worst value that passes; null: none was asked for")
+    higher_is_better: bool = Field(description="whether the metric should be high")
+    passed: bool = Field(description="whether the result may become a model")
+
+
+class ReportOut(BaseModel):
+    """What a recipe measured before and after."""
+
+    before: MeasuredOut | None = Field(None, description="the model it was made from")
+    after: MeasuredOut | None = Field(None, description="the result, or the model that was measured")
+    gate: GateOut | None = Field(None, description="null: the recipe has none")
+    facts: dict[Text, Finite | Text] = Field(
+        default_factory=dict, max_length=100, description="figures of this recipe alone, by name"
+    )
+    left_out: list[Text] = Field(
+        default_factory=list, max_length=10_000, description="parts that stayed as they were"
+    )
+    checkpoint: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="of the recipe's job, with the result"
+    )
+
+
+def read_report(job: Job) -> ReportOut | None:
+    """The report in a job's output; None if there is none that can be read."""
+    try:
+        _, file = results.open_result(job, REPORT, "output")
+    except NotFound:
+        return None
+    with file:
+        data = file.read(MOST_BYTES + 1)
+    try:
+        return ReportOut.model_validate_json(data) if len(data) <= MOST_BYTES else None
+    except ValidationError:
+        return None

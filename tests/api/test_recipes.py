@@ -1,0 +1,212 @@
+"""Recipes: jobs that are made from a model, and what becomes of their results."""
+
+import json
+
+import pytest
+from django.utils import timezone
+
+from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion
+from orchestrator.recipes import ending
+from orchestrator.store.bundles import bundles
+from tests.api.test_models import trained as trained
+from training.checkpoint import store
+
+GATE = {
+    "metric": "accuracy",
+    "before": 0.98,
+    "after": 0.97,
+    "limit": 0.96,
+    "higher_is_better": True,
+    "passed": True,
+}
+MEASURED = {
+    "metrics": [{"name": "accuracy", "value": 0.97, "low": 0.95, "high": 0.99}],
+    "size_bytes": 1000,
+    "latency_ms": 1.5,
+    "memory_bytes": 4000,
+}
+
+
+@pytest.fixture
+def client(client_of, ada):
+    return client_of(ada)
+
+
+@pytest.fixture
+def model(client, make_device, trained, home):
+    """The model digits@1 of a job whose script is train.py."""
+    make_device(0)
+    code = bundles.store_script(home.bundles, "train.py", b"def build_model(): ...\n")
+    Job.objects.filter(pk=trained.pk).update(bundle=code.sha256)
+    return client.send("POST", "/models", {"name": "digits", "job": str(trained.pk)}).json()
+
+
+def ask(client, recipe: str = "quantize", **options):
+    return client.send("POST", "/models/digits/recipes", {"recipe": recipe, **options})
+
+
+def end(home, *, report: object = None, result: bytes | None = None, state=JobState.SUCCEEDED) -> ModelRecipe:
+    """End the newest recipe's job, with the files that its program would leave."""
+    recipe = ModelRecipe.objects.latest("pk")
+    assert recipe.job is not None
+    folder = home.job(recipe.job.pk)
+    folder.output.mkdir(parents=True, exist_ok=True)
+    if report is not None:
+        (folder.output / "recipe.json").write_text(json.dumps(report))
+    if result is not None:
+        store.write(folder.checkpoints, 1, 1, {}, lambda file: file.write(result))
+        Checkpoint.objects.create(
+            job=recipe.job,
+            attempt_number=1,
+            step=1,
+            name="checkpoint 1-1",
+            source="library",
+            size_bytes=len(result),
+            created_at=timezone.now(),
+        )
+    Job.objects.filter(pk=recipe.job.pk).update(state=state)
+    for key in ending.ended():
+        ending.take_over(ModelRecipe.objects.get(pk=key))
+    recipe.refresh_from_db()
+    return recipe
+
+
+def report_of(**fields: object) -> dict[str, object]:
+    return {"before": MEASURED, "after": MEASURED, "gate": GATE, "checkpoint": "1-1", "v": 1, **fields}
+
+
+def test_a_recipe_is_a_job_with_the_code_and_data_of_the_models_job(client, model, trained):
+    answer = ask(client, max_loss=0.05, evaluate="metrics.py:evaluate")
+
+    assert answer.status_code == 201, answer.content
+    job = Job.objects.get(pk=answer.json()["job"])
+    assert job.bundle == Job.objects.get(pk=trained.pk).bundle
+    assert (job.spec.module, job.spec.launcher, job.spec.max_retries) == ("training.recipes", "direct", 0)
+    assert job.spec.args == [
+        "quantize",
+        "--weights={dataset:digits}",
+        "--model=train.py",
+        "--evaluate=metrics.py:evaluate",
+        "--max-loss=0.05",
+    ]
+    assert "ada/digits@1" in job.spec.datasets
+    assert job.name == "quantize digits@1"
+
+
+def test_a_result_that_passes_its_gate_becomes_a_model_with_lineage_both_ways(client, model, home):
+    ask(client)
+    recipe = end(home, report=report_of(), result=b"int8")
+
+    assert recipe.outcome == "made"
+    made = ModelVersion.objects.get(dataset__name="digits-int8")
+    assert made.made_by == recipe
+    shown = client.send("GET", "/models/digits-int8/recipes").json()["results"]
+    assert [(each["source"], each["result"]) for each in shown] == [("ada/digits@1", "ada/digits-int8@1")]
+    assert shown == client.send("GET", "/models/digits/recipes").json()["results"]
+    assert shown[0]["detail"] == "Made ada/digits-int8@1; accuracy is 0.97."
+    assert shown[0]["report"]["after"]["metrics"][0]["low"] == 0.95
+
+
+def test_a_failed_gate_keeps_the_checkpoint_and_makes_no_model(client, model, home):
+    ask(client, "prune", amount=0.9)
+    failed = GATE | {"after": 0.5, "passed": False}
+    recipe = end(home, report=report_of(gate=failed), result=b"pruned")
+
+    assert recipe.outcome == "gate_failed"
+    assert not ModelVersion.objects.filter(dataset__name="digits-pruned").exists()
+    assert recipe.job is not None
+    assert recipe.job.checkpoints.count() == 1
+    detail = client.send("GET", "/models/digits/recipes").json()["results"][0]["detail"]
+    assert detail.startswith("The accuracy gate failed: accuracy is")
+    assert "No model was made" in detail
+
+
+@pytest.mark.parametrize(
+    ("report", "state", "outcome"),
+    [
+        pytest.param(None, JobState.SUCCEEDED, "job_ended", id="no report"),
+        pytest.param({"after": "much"}, JobState.SUCCEEDED, "job_ended", id="a report of other things"),
+        pytest.param(report_of(), JobState.FAILED, "job_ended", id="a failed job"),
+        pytest.param(report_of(), JobState.SUCCEEDED, "not_kept", id="a result that is not there"),
+    ],
+)
+def test_a_recipe_without_a_usable_result_says_so(client, model, home, report, state, outcome):
+    ask(client)
+
+    assert end(home, report=report, state=state).outcome == outcome
+    assert client.send("GET", "/models/digits/recipes").json()["results"][0]["detail"]
+
+
+def test_an_evaluation_makes_no_model(client, model, home):
+    ask(client, "evaluate", gpus=1)
+    recipe = end(home, report=report_of(checkpoint=None))
+
+    assert (recipe.outcome, recipe.result) == ("measured", None)
+
+
+def test_taking_a_result_over_again_changes_nothing(client, model, home):
+    ask(client)
+    recipe = end(home, report=report_of(), result=b"int8")
+    ending.take_over(recipe)
+    recipe.refresh_from_db()
+
+    assert recipe.outcome == "made"
+    assert ModelVersion.objects.filter(dataset__name="digits-int8").count() == 1
+
+
+def test_a_recipe_of_a_result_builds_the_model_in_the_same_way(client, model, home):
+    ask(client, "distil", student="train.py:build_student")
+    end(home, report=report_of(), result=b"student")
+
+    answer = client.send("POST", "/models/digits-student/recipes", {"recipe": "evaluate"})
+
+    job = Job.objects.get(pk=answer.json()["job"])
+    assert "--model=train.py:build_student" in job.spec.args
+    assert job.spec.datasets == ["ada/digits-student@1"]
+
+
+def test_export_adds_the_packages_of_onnx_unless_it_is_left_out(client, model):
+    ask(client, "export", onnx=False)
+
+    job = ModelRecipe.objects.latest("pk").job
+    assert job is not None
+    assert job.spec.with_packages == []
+    assert "--no-onnx" in job.spec.args
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param({"recipe": "bake"}, "recipe", id="unknown recipe"),
+        pytest.param({"recipe": "evaluate", "amount": 0.5}, "amount is for prune", id="another's option"),
+        pytest.param({"recipe": "distil"}, "distil needs student", id="no student"),
+        pytest.param({"recipe": "average"}, "average needs others", id="nothing to average"),
+        pytest.param({"recipe": "evaluate", "name": "x"}, "makes no model", id="name without model"),
+        pytest.param({"recipe": "evaluate", "folds": 3}, "folds needs train", id="folds without training"),
+        pytest.param({"recipe": "quantize", "model": "--help"}, "model", id="an option as function"),
+        pytest.param({"recipe": "quantize", "name": "../x"}, "name", id="wrong name"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_refused_with_its_field(client, model, body, words):
+    answer = client.send("POST", "/models/digits/recipes", body)
+
+    assert answer.status_code in {400, 422}
+    assert words in answer.content.decode()
+    assert not ModelRecipe.objects.exists()
+
+
+def test_a_model_whose_job_is_gone_runs_no_recipe(client, model, trained):
+    ModelVersion.objects.update(job=None)
+
+    answer = ask(client)
+
+    assert answer.status_code == 409
+    assert "is gone, and with it the code that builds the model" in answer.json()["detail"]
+
+
+def test_nobody_runs_or_reads_recipes_of_a_model_that_they_may_not_see(client, client_of, bob, model):
+    ask(client)
+    other = client_of(bob)
+
+    assert other.send("POST", "/models/ada/digits/recipes", {"recipe": "evaluate"}).status_code == 404
+    assert other.send("GET", "/models/ada/digits/recipes").status_code == 404

@@ -1,0 +1,99 @@
+"""``python -m training.federated --sites 5 --model train.py:build_model --data train.py:site_data``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from training.federated.privacy import Privacy
+from training.federated.rounds import Server
+from training.federated.site import Local
+from training.recipes import named, weights
+from training.recipes.measure import metrics_of, score
+from training.recipes.named import RecipeError, Samples
+from training.report import default_reporter
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m training.federated", description="Run federated rounds.")
+    parser.add_argument("--sites", type=int, required=True, help="how many sites there are, three or more")
+    parser.add_argument("--model", required=True, help="function that builds it, as train.py:build_model")
+    parser.add_argument("--data", required=True, help="function of (site, sites) that returns its data")
+    parser.add_argument("--evaluate-on", help="function that returns the server's evaluation data")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=1, help="of a site in a round")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--proximal", type=float, default=0.0, help="weight of FedProx; 0 is FedAvg")
+    parser.add_argument("--clip", type=float, help="largest norm of a site's update, for privacy")
+    parser.add_argument("--noise", type=float, help="noise on the sum, in units of --clip")
+    parser.add_argument("--delta", type=float, default=1e-5, help="chance with which privacy may fail")
+    parser.add_argument("--patience-s", type=float, default=600.0, help="longest round of a site, in seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args(arguments)
+
+
+def run(arguments: Sequence[str] | None = None) -> nn.Module:
+    """Run all rounds, report them, and keep the model as a checkpoint.
+
+    Raises:
+        RecipeError: the settings cannot work, or too many sites were lost.
+    """
+    options = parse(arguments)
+    local = _local(options)
+    torch.manual_seed(options.seed)
+    model = named.build_model(options.model)
+    held = options.evaluate_on and named.read_samples(options.evaluate_on, 256, data_path=local.data_path)
+    told = 0
+    with Server(local, model, options.patience_s) as server:
+        for number in range(1, options.rounds + 1):
+            server.round(number)
+            for lost in server.lost[told:]:
+                sys.stdout.write(f"{lost}\n")
+            told = len(server.lost)
+            _report(number, model, held, local, len(server.numbers))
+    weights.save_weights(model)
+    return model
+
+
+def _local(options: argparse.Namespace) -> Local:
+    if (options.clip is None) != (options.noise is None):
+        raise RecipeError("Privacy needs both --clip and --noise.")
+    if options.clip is not None and not (options.clip > 0 and options.noise > 0 and 0 < options.delta < 1):
+        raise RecipeError("--clip and --noise are above 0, and --delta is between 0 and 1.")
+    return Local(
+        model=options.model,
+        data=options.data,
+        data_path=named.path_of_data(),
+        sites=options.sites,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        proximal=options.proximal,
+        privacy=None if options.clip is None else Privacy(options.clip, options.noise, options.delta),
+        seed=options.seed,
+    )
+
+
+def _report(number: int, model: nn.Module, held: Samples | None, local: Local, sites: int) -> None:
+    values = {"sites": float(sites)}
+    if held is not None:
+        model.eval()
+        values |= {each["name"]: each["value"] for each in metrics_of(score(model, held))}
+    if local.privacy is not None:
+        values["epsilon"] = local.privacy.epsilon(number)
+    default_reporter().report(number, **values)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    default_reporter().prints = True
+    try:
+        run(arguments)
+    except RecipeError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

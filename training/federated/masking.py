@@ -1,0 +1,115 @@
+"""Secure aggregation by pairwise masks (Bonawitz et al., 2017, section 4, without the recovery of lost masks).
+
+Every two sites agree on a secret (Diffie-Hellman) that becomes a mask; one adds it, the other subtracts it, so the
+sum of all masked updates is the sum of the updates, and each one alone looks random.  Numbers are whole, modulo
+2^64, so the masks cancel exactly.  When a site is lost, its masks do not cancel: the round is tried again with fresh
+masks among the others, and the server must not read what the lost site sends later.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Levels = NDArray[np.uint64]
+# Group 14 of RFC 3526, 2048 bits; the generator is 2.
+_PRIME = int(
+    "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD"
+    "EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED"
+    "EE386BFB5A899FA5AE9F24117C4B1FE649286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F"
+    "83655D23DCA3AD961C62F356208552BB9ED529077096966D670C354E4ABC9804F1746C08CA18217C32905E462E36CE3B"
+    "E39E772C180E86039B2783A2EC07A28FB5C55DF06F4C52C9DE2BCBF6955817183995497CEA956AE515D2261898FA0510"
+    "15728E5A8AACAA68FFFFFFFFFFFFFFFF",
+    16,
+)
+_GENERATOR = 2
+_SECRET_BITS = 256
+LEAST_SITES = 3  # of two, each would know the other's update from the sum
+SCALE = 2**24  # levels of one unit
+LARGEST = 2**62  # of a sum, in levels
+
+
+class Refused(ValueError):
+    """An update that cannot be summed; the sentence says why."""
+
+
+class Keys:
+    """A site's key pair for one training."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.randbits(_SECRET_BITS) | 1 << (_SECRET_BITS - 1)
+        self.public = pow(_GENERATOR, self._secret, _PRIME)
+
+    def shared_with(self, public: int) -> bytes:
+        """The secret of two sites.
+
+        Raises:
+            Refused: the key is none of this group, with which anybody could know the secret.
+        """
+        if not 1 < public < _PRIME - 1:
+            raise Refused("another site's key is not a key of this group")
+        size = (_PRIME.bit_length() + 7) // 8
+        return hashlib.sha256(pow(public, self._secret, _PRIME).to_bytes(size, "big")).digest()
+
+
+def to_levels(update: Tensor, sites: int) -> Levels:
+    """An update as whole numbers modulo 2^64.
+
+    Raises:
+        Refused: it is not finite, or so large that a sum of all sites could wrap around.
+    """
+    values = update.detach().double().cpu().numpy()
+    if not np.isfinite(values).all():
+        raise Refused("its update has NaN or infinite values")
+    levels = np.rint(values * SCALE)
+    if np.abs(levels).max(initial=0.0) >= LARGEST / sites:
+        raise Refused("its update is too large to be summed")
+    whole: Levels = levels.astype(np.int64).view(np.uint64)
+    return whole
+
+
+def from_levels(total: Levels) -> Tensor:
+    """The sum of updates from the sum of their levels."""
+    return torch.from_numpy(total.view(np.int64).astype(np.float64) / SCALE)
+
+
+def mask(
+    levels: Levels,
+    own: int,
+    keys: Keys,
+    publics: Mapping[int, int],
+    label: str,
+) -> Levels:
+    """Hide an update among those of the other sites.
+
+    Args:
+        own: number of this site.
+        publics: public key of each site that takes part, with this one's.
+        label: of the round and its try; a mask must never be used for two updates.
+    """
+    masked = levels.copy()
+    for other, public in publics.items():
+        if other != own:
+            noise = _stream(keys.shared_with(public), label, len(levels))
+            masked = masked + noise if own < other else masked - noise
+    return masked
+
+
+def _stream(secret: bytes, label: str, count: int) -> Levels:
+    """Numbers that look random to everybody without the secret."""
+    data = hashlib.shake_256(secret + label.encode()).digest(8 * count)
+    return np.frombuffer(data, np.uint64)
+
+
+def add(
+    masked: Sequence[Levels],
+) -> Levels:
+    """The sum of masked updates, in which the masks cancel if those of all sites are there."""
+    total = np.zeros_like(masked[0])
+    for each in masked:
+        total = total + each
+    return total
