@@ -134,10 +134,10 @@ def _of_pair(data: Any) -> Any:
 
 
 def _reader(data: Any, batch_size: int, *, shuffled: bool) -> Callable[[], Iterator[Batch]]:
-    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+    if isinstance(data, Dataset):
         data = DataLoader(data, batch_size, shuffle=shuffled)
-    elif not isinstance(data, DataLoader):
-        data = list(data) if isinstance(data, Iterable) else [data]  # a generator is read only once
+    elif not isinstance(data, DataLoader):  # batches; a generator is read only once
+        data = list(data) if isinstance(data, Iterable) else [data]
     return lambda: (_pair(batch) for batch in data)
 
 
