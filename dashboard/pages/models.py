@@ -2,7 +2,9 @@
 
 from typing import TypedDict
 from urllib.parse import quote
+from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -12,10 +14,27 @@ from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from orchestrator.jobs import promotion
 from orchestrator.models import Job, ModelVersion
+from orchestrator.recipes import listing
 
 ON_A_PAGE = 50
 MOST_READERS = 3
 MOST_VALUES = 3
+MOST_RECIPES = 3
+# Those that need nothing but the model; the others have options, and are on the command line.
+RECIPE_CHOICES = (
+    ("evaluate", "Evaluate"),
+    ("quantize", "Quantize to int8"),
+    ("export", "Export to ONNX"),
+    ("prune", "Prune half of the weights"),
+    ("explain", "Explain answers"),
+)
+
+
+class RecipeRow(TypedDict):
+    kind: str
+    source: str
+    job: UUID | None  # None: it is gone, or the reader may not see it
+    detail: str
 
 
 class ModelRow(TypedDict):
@@ -25,6 +44,9 @@ class ModelRow(TypedDict):
     download: str
     may_see_job: bool
     may_remove: bool
+    may_run: bool  # a recipe: the code of its job is there
+    recipes: list[RecipeRow]  # the newest that were made from it
+    made_by: RecipeRow | None
 
 
 @require_GET
@@ -43,6 +65,7 @@ def models(request: HttpRequest) -> HttpResponse:
         .values_list("pk", flat=True)
     )
     readers = promotion.readers_of(shown, user, MOST_READERS)
+    recipes, makers = _recipes_of(shown, user)
     rows: list[ModelRow] = [
         {
             "model": each,
@@ -50,9 +73,44 @@ def models(request: HttpRequest) -> HttpResponse:
             "readers": readers[each.pk],
             "download": f"/api/v1/models/{quote(each.dataset.reference)}/download",
             "may_see_job": each.job_id in seen,
+            "may_run": each.job_id in seen,
+            "recipes": recipes[each.pk],
+            "made_by": makers.get(each.pk),
             "may_remove": each.dataset.owner_id == user.pk or user.is_staff,
         }
         for each in shown
     ]
-    context = {"nav": "models", "rows": rows, "page": page, "wanted": wanted}
+    context = {
+        "nav": "models",
+        "rows": rows,
+        "page": page,
+        "wanted": wanted,
+        "recipe_choices": RECIPE_CHOICES,
+    }
     return render(request, "dashboard/models.html", context)
+
+
+def _recipes_of(
+    models: list[ModelVersion], user: User
+) -> tuple[dict[int, list[RecipeRow]], dict[int, RecipeRow]]:
+    """By each model's key, the newest recipes that were made from it, and the one that made it."""
+    made_from: dict[int, list[RecipeRow]] = {model.pk: [] for model in models}
+    makers: dict[int, RecipeRow] = {}
+    found = list(listing.of_models(models))
+    seen = set(
+        Job.objects.visible_to(user)
+        .filter(pk__in=[each.job_id for each in found])
+        .values_list("pk", flat=True)
+    )
+    for each in found:
+        row: RecipeRow = {
+            "kind": each.kind,
+            "source": each.source_reference,
+            "job": each.job_id if each.job_id in seen else None,
+            "detail": listing.say(each, listing.report_of(each)) or (each.job.state if each.job else "gone"),
+        }
+        if each.source_id in made_from and len(made_from[each.source_id]) < MOST_RECIPES:
+            made_from[each.source_id].append(row)
+        if each.result_id is not None:
+            makers[each.result_id] = row
+    return made_from, makers

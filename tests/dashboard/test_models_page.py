@@ -4,7 +4,9 @@ import zipfile
 
 import pytest
 
-from orchestrator.models import Checkpoint, JobState, ModelVersion
+from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion
+from orchestrator.recipes import ending
+from orchestrator.store.bundles import bundles
 from orchestrator.store.checkpoints.generations import GenerationStore
 
 
@@ -64,3 +66,25 @@ def test_an_empty_page_says_how_a_model_is_made(reader):
 
     assert "berth model add NAME JOB" in empty
     assert "No model matches this name" in none
+
+
+def test_a_recipe_is_run_from_the_row_of_a_model_and_its_outcome_is_told_there(
+    reader, trained, make_device, home
+):
+    make_device(0)
+    code = bundles.store_script(home.bundles, "train.py", b"def build_model(): ...\n")
+    Job.objects.filter(pk=trained.pk).update(bundle=code.sha256)
+    reader.post("/change", {"do": "POST /api/v1/models", "job": str(trained.pk), "name": "vit"})
+    form = {"do": "POST /api/v1/models/{reference}/recipes", "reference": "ada/vit@1", "recipe": "quantize"}
+
+    asked = reader.post("/change", form | {"model:optional": "", "done": "Submitted it."}, follow=True)
+    recipe = ModelRecipe.objects.get()
+    assert recipe.job is not None
+    waiting = reader.get("/models").content.decode()
+    Job.objects.filter(pk=recipe.job.pk).update(state=JobState.FAILED)
+    ending.take_over(ModelRecipe.objects.get())
+    ended = reader.get("/models").content.decode()
+
+    assert "Submitted it." in asked.content.decode()
+    assert f"/jobs/{recipe.job.pk}" in waiting
+    assert "The job ended without a result; its log says why." in ended
