@@ -68,6 +68,17 @@ def build_model() -> nn.Module:
     )
 
 
+def evaluation_data(path: str) -> TensorDataset:
+    """What recipes measure a model with: the digits that the training has not seen."""
+    return load_digits(Path(path))[1]
+
+
+def site_data(number: int, sites: int, path: str) -> list[tuple[Tensor, Tensor]]:
+    """The batches of one site in federated rounds."""
+    images, digits = (tensor[number::sites] for tensor in load_digits(Path(path))[0].tensors)
+    return list(zip(images.split(16), digits.split(16), strict=True))
+
+
 def save(path: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     part = path.with_suffix(".part")
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part)
