@@ -14,7 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.spec.job_spec import DATASET_REFERENCE, Gib, Name
+from orchestrator.spec.field_types import Gib, Name
+from orchestrator.spec.job_spec import DATASET_REFERENCE
 from orchestrator.spec.packages import Package
 
 FUNCTION = r"^([\w./][\w./-]*\.py|[A-Za-z_][\w.]*)(:[A-Za-z_]\w*)?$"
