@@ -166,6 +166,22 @@ def average(
 
 
 @commands.command(rich_help_panel=PANEL)
+def ensemble(
+    reference: Reference,
+    others: Annotated[list[str], typer.Argument(metavar="OTHER...", help="Models to ask with it")],
+    model: Function = None,
+    data: Data = None,
+    evaluate: Evaluate = None,
+    gpus: Gpus = None,
+    packages: With = NONE,
+    as_json: Json = False,
+) -> None:
+    """Measure the mean of the answers of several models, and keep it."""
+    common = {"model": model, "data": data, "evaluate": evaluate, "gpus": gpus}
+    _run(reference, "ensemble", as_json, packages, others=others, **common)
+
+
+@commands.command(rich_help_panel=PANEL)
 def explain(
     reference: Reference,
     model: Function = None,

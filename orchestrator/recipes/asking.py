@@ -1,5 +1,6 @@
 """What a person asks of a recipe, and the words that its program gets."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
@@ -20,7 +21,7 @@ from orchestrator.spec.packages import Package
 
 FUNCTION = r"^([\w./][\w./-]*\.py|[A-Za-z_][\w.]*)(:[A-Za-z_]\w*)?$"
 ONNX_PACKAGES: Final = ("onnx", "onnxscript", "onnxruntime")
-RecipeName = Literal["evaluate", "export", "quantize", "prune", "distil", "average", "explain"]
+RecipeName = Literal["evaluate", "export", "quantize", "prune", "distil", "average", "ensemble", "explain"]
 Function = Annotated[StrictStr, Field(max_length=300, pattern=FUNCTION, examples=["train.py:build_model"])]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -57,7 +58,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "epochs": Option("--epochs", ("distil",)),
     "learning_rate": Option("--learning-rate", ("distil",)),
     "onnx": Option("--no-onnx", ("export",)),
-    "others": Option("--with", ("average",)),
+    "others": Option("--with", ("average", "ensemble")),
+    "settings": Option("--settings", ("ensemble",)),
     "samples": Option("--samples", ("explain",)),
 }
 SUFFIXES: Final[Mapping[str, str]] = {  # of the models that recipes make
@@ -100,7 +102,12 @@ class RecipeSpec(BaseModel):
     learning_rate: Annotated[Number, Field(gt=0, le=100)] | None = Field(None, description="of the student")
     onnx: StrictBool = Field(True, description="export to ONNX as well as to a torch program")
     others: list[Reference] = Field(
-        default_factory=list, max_length=31, description="models to average with it, of other names"
+        default_factory=list, max_length=31, description="models to average or to ask with it, of other names"
+    )
+    settings: list[dict[str, StrictBool | StrictInt | float | StrictStr]] = Field(
+        default_factory=list,
+        max_length=32,
+        description="for the function model, of each model in their order (ensemble)",
     )
     samples: Annotated[StrictInt, Field(ge=1, le=64)] | None = Field(
         None, description="to explain, default 8"
@@ -124,8 +131,8 @@ class RecipeSpec(BaseModel):
                 raise ValueError(f"{field} is for {' and '.join(option.recipes)}, not for {self.recipe}")
         if self.recipe == "distil" and self.student is None:
             raise ValueError("distil needs student: the function that builds the smaller model")
-        if self.recipe == "average" and not self.others:
-            raise ValueError("average needs others: the models to average with this one")
+        if self.recipe in {"average", "ensemble"} and not self.others:
+            raise ValueError(f"{self.recipe} needs others: the models beside this one")
         if self.folds is not None and self.train is None:
             raise ValueError("folds needs train: the function that trains a model on data")
         if self.name is not None and self.recipe not in SUFFIXES:
@@ -157,7 +164,9 @@ def _words(options: Mapping[str, Any]) -> Iterator[str]:
         value = options.get(name)
         if name == "others" or value is None:
             continue
-        if isinstance(value, bool):
+        if name == "settings":
+            yield from (f"{option.word}={json.dumps(each)}" for each in value)
+        elif isinstance(value, bool):
             if value != (name == "onnx"):
                 yield option.word
         else:

@@ -126,6 +126,35 @@ def test_an_average_of_the_same_model_is_that_model(recipe: Recipes, trained: Pa
     assert value(report) == pytest.approx(value(report, "before"), abs=1e-5)
 
 
+def test_ensemble_answers_as_the_mean_of_its_members_and_keeps_the_answers(
+    recipe: Recipes, trained: Path, tmp_path: Path
+) -> None:
+    report = recipe("ensemble", "--with", trained / "model.pt")
+
+    assert value(report) == pytest.approx(value(report, "before"), abs=1e-5)
+    assert report["gate"] is None
+    assert len(torch.load(tmp_path / "output" / "answers.pt")) == 96
+
+
+def test_members_of_an_ensemble_are_built_with_their_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERTH_OUTPUT_DIR", str(tmp_path / "output"))
+    code = write_owner("tabular", tmp_path)
+    for width in (16, 64):
+        model = named.build_model(f"{code}:build_model", {"width": width, "lr": 0.1})
+        torch.save(model.state_dict(), tmp_path / f"{width}.pt")
+    words = ["ensemble", "--weights", tmp_path / "16.pt", "--with", tmp_path / "64.pt", "--model", code]
+
+    report = run([*map(str, words), '--settings={"width": 16}', '--settings={"width": 64, "lr": 3}'])
+
+    assert report["facts"]["models"] == 2
+    with pytest.raises(RecipeError, match="do not fit the model"):
+        run(list(map(str, words)))
+    with pytest.raises(RecipeError, match="no JSON object"):
+        run([*map(str, words), "--settings=16"])
+
+
 def test_folds_score_each_sample_by_a_model_that_has_not_seen_it(recipe: Recipes) -> None:
     report = recipe("evaluate", "--folds", 3, "--train", f"{recipe.code}:train_model")
 

@@ -1,6 +1,7 @@
 """``python -m training.recipes RECIPE --weights PATH --model train.py:build_model``: one recipe, inside a job."""
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,14 +26,24 @@ class Recipe:
         self.data_path = options.data_path or named.path_of_data(self.path)
         self.device = named.choose_device()
         torch.manual_seed(options.seed)
-        self.model = self.build(weights.read(self.path))
+        self.settings = [_settings(text) for text in options.settings]
+        self.model = self.build(weights.read(self.path), settings=self.settings_of(0))
         self.samples = self.read(options.data or options.model.partition(":")[0])
         self.evaluate: Evaluate | None = (
             named.find_function(options.evaluate, "evaluate") if options.evaluate else None
         )
 
-    def build(self, loaded: dict[str, torch.Tensor], function: str | None = None) -> nn.Module:
-        model = named.build_model(function or self.options.model)
+    def settings_of(self, number: int) -> dict[str, Any] | None:
+        """The settings of one of the models, where they were given."""
+        return self.settings[number] if number < len(self.settings) else None
+
+    def build(
+        self,
+        loaded: dict[str, torch.Tensor],
+        function: str | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> nn.Module:
+        model = named.build_model(function or self.options.model, settings)
         return weights.load_into(model, loaded).to(self.device)
 
     def read(self, function: str) -> Samples:
@@ -102,6 +113,22 @@ def average(recipe: Recipe) -> Report:
     return _changed(recipe, "average", changing.Changed(model, {"models": len(paths)}))
 
 
+def ensemble(recipe: Recipe) -> Report:
+    """Measure the mean of several models' answers beside the first of them, and keep the answers."""
+    if not recipe.options.others:
+        raise RecipeError("An ensemble needs two models or more; name the others with --with.")
+    members = [
+        recipe.build(weights.read(Path(path)), settings=recipe.settings_of(number))
+        for number, path in enumerate(recipe.options.others, 1)
+    ]
+    classes = not recipe.samples.first(1)[1].is_floating_point()
+    together = changing.Ensemble([recipe.model, *members], classes=classes).to(recipe.device)
+    report = _report("ensemble", recipe.measure(recipe.model), recipe.measure(together))
+    report["facts"]["models"] = len(members) + 1
+    report["facts"]["answers"] = weights.save_answers(together, recipe.samples).name
+    return report
+
+
 def export_model(recipe: Recipe) -> Report:
     before = recipe.measure(recipe.model)
     inputs = recipe.samples.first(2)[0]
@@ -147,6 +174,7 @@ RECIPES: dict[str, Callable[[Recipe], Report]] = {
     "prune": prune,
     "distil": distil,
     "average": average,
+    "ensemble": ensemble,
     "explain": explain_model,
 }
 
@@ -174,9 +202,25 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--student", help="function that builds the smaller model")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--learning-rate", type=_number, default=1e-3)
-    parser.add_argument("--with", dest="others", action="append", default=[], help="another model to average")
+    parser.add_argument("--with", dest="others", action="append", default=[], help="another model beside it")
+    parser.add_argument(
+        "--settings",
+        action="append",
+        default=[],
+        help="JSON for the function that builds each model, in order",
+    )
     parser.add_argument("--samples", type=int, default=8, help="samples to explain")
     return parser.parse_args(arguments)
+
+
+def _settings(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RecipeError(f"{text[:60]!r} is no JSON object of settings.")
+    return found
 
 
 def _number(text: str) -> float:

@@ -1,5 +1,6 @@
 """Recipes that make another model: int8 weights, pruned, distilled, averaged."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from training.config import TrainConfig
+from training.recipes.measure import answer
 from training.recipes.named import RecipeError, Samples
 from training.recipes.weights import to_int8
 from training.trainer import Trainer
@@ -186,6 +188,22 @@ def average(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         name: _mean([each[name] for each in weights]) if value.is_floating_point() else value
         for name, value in first.items()
     }
+
+
+class Ensemble(nn.Module):
+    """Answers with the mean of its members' answers: of probabilities for classes, else of the numbers themselves."""
+
+    def __init__(self, members: Sequence[nn.Module], *, classes: bool) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.classes = classes
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        answers = torch.stack([answer(member, inputs).float() for member in self.members])
+        if not self.classes:
+            return answers.mean(0)
+        # The logarithm of the mean probability, so that it can be read as logits are.
+        return answers.log_softmax(-1).logsumexp(0) - math.log(len(answers))
 
 
 def _mean(values: Iterable[Tensor]) -> Tensor:

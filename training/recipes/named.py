@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -66,13 +66,19 @@ def _import(place: str) -> ModuleType:
     return module
 
 
-def build_model(name: str) -> nn.Module:
+def build_model(name: str, settings: Mapping[str, Any] | None = None) -> nn.Module:
     """Build the untrained model.
+
+    Args:
+        settings: of the training, by name; the function gets those that it has parameters for.
 
     Raises:
         RecipeError: the function returned something else.
     """
-    model = find_function(name, "build_model")()
+    function = find_function(name, "build_model")
+    parameters = inspect.signature(function).parameters
+    known = {key.replace("-", "_"): value for key, value in (settings or {}).items()}
+    model = function(**{key: value for key, value in known.items() if key in parameters})
     if not isinstance(model, nn.Module):
         raise RecipeError(f"{name} returned {type(model).__name__}, not a torch.nn.Module.")
     return model

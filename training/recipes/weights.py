@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from training.checkpoint import store
-from training.recipes.named import RecipeError
+from training.recipes.measure import answer, device_of
+from training.recipes.named import RecipeError, Samples
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _HOLDERS = ("model", "state_dict", "model_state_dict", "module", "net")  # where trainings keep the weights
@@ -131,6 +132,17 @@ def save_weights(model: nn.Module) -> Path:
     """Write a model's weights as a checkpoint of this job; returns its folder."""
     weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     return save_files({store.STATE: lambda file: torch.save({"model": weights}, file)})
+
+
+@torch.no_grad()
+def save_answers(model: nn.Module, samples: Samples) -> Path:
+    """Write a model's answers to all samples into the output folder, as one tensor of shape (samples, ...)."""
+    device = device_of(model)
+    found = [answer(model, tuple(each.to(device) for each in inputs)).cpu() for inputs, _ in samples]
+    path = Path(os.environ.get("BERTH_OUTPUT_DIR") or ".") / "answers.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(torch.cat(found), path)
+    return path
 
 
 def save_files(writers: Mapping[str, Callable[[BinaryIO], object]]) -> Path:

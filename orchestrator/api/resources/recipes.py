@@ -24,7 +24,7 @@ class RecipeIn(RecipeSpec):
 class RecipeOut(BaseModel):
     """A recipe of a model, its job and what came of it."""
 
-    recipe: str = Field(description="evaluate, export, quantize, prune, distil, average or explain")
+    recipe: str = Field(description="evaluate, export, quantize, prune, distil, average, ensemble or explain")
     source: str = Field(description="reference of the model it was made from, which may be gone")
     job: str | None = Field(description="id of its job; null: the job is gone")
     state: str | None = Field(description="of the job")
