@@ -1,7 +1,9 @@
 """The reader: the signed-in person, what a viewer may change, and this browser's preferences."""
 
 from collections.abc import Callable
+from datetime import UTC, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -18,6 +20,7 @@ THEMES = ("light", "dark")
 THEME_COOKIE = "berth_theme"
 SHORTCUTS_COOKIE = "berth_keys"
 DENSITY_COOKIE = "berth_density"
+ZONE_COOKIE = "berth_zone"  # written by calendar.js
 COMPACT = "compact"
 DAY_S = 24 * 3600
 YEAR_S = 366 * DAY_S
@@ -71,6 +74,15 @@ def theme_of(request: HttpRequest) -> str:
     """The chosen theme; empty follows the system."""
     chosen = request.COOKIES.get(THEME_COOKIE, "")
     return chosen if chosen in THEMES else ""
+
+
+def zone_of(request: HttpRequest) -> tzinfo:
+    """The browser's time zone, as its script wrote it down; UTC without scripts, which forms expect then."""
+    name = request.COOKIES.get(ZONE_COOKIE, "")
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (KeyError, ValueError, OSError):  # an unknown zone, a path, a name too long for a file
+        return UTC
 
 
 def is_compact(request: HttpRequest) -> bool:

@@ -36,6 +36,7 @@ PLACES = (
     Place("benchmarks", "Benchmarks", "benchmarks", "benchmarks"),
     Place("usage", "Usage", "usage", "usage", "Lab"),
     Place("pools", "Pools", "pools", "pools", "Lab"),
+    Place("bookings", "Bookings", "bookings", "bookings", "Lab"),
     Place("people", "People", "people", "people", "Lab", for_hosts=True),
     Place("server", "Server", "server", "server", "Server", for_hosts=True),
     Place("audit", "Audit", "audit", "audit", "Server", for_staff=True),

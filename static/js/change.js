@@ -13,7 +13,7 @@ document.addEventListener("submit", async (event) => {
   for (const button of buttons) button.disabled = true;
   await post(form.action, fields);
   for (const button of buttons) button.disabled = false;
-  refresh(...["pools", "quotas", "people"].filter(by));
+  refresh(...["pools", "quotas", "people", "week"].filter(by));
 });
 
 // A moment as the reader's clock has it; without this it would be read as UTC.
