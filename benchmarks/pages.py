@@ -63,6 +63,7 @@ PLACES = (
     "/compare",
     "/datasets",
     "/pools",
+    "/bookings",
     "/notices",
     "/usage",
     "/account",

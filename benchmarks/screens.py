@@ -104,6 +104,7 @@ def fill(client: Client) -> dict[str, str]:
         "sweep-new": "/sweeps/new",
         "benchmarks": "/benchmarks",
         "pools": "/pools",
+        "bookings": "/bookings",
         "projects": "/projects",
         "share": "/share",
         "device": "/devices/sim-0",

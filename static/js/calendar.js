@@ -10,15 +10,18 @@ if (timeZone && timeZone !== by("week").dataset.zone && !document.cookie.include
 }
 
 let first = null;
+let isChosen = false;
 const slotAt = (event) => event.target.closest?.("[data-at]");
 const hourOf = (slot) => Number(slot.dataset.at.slice(11, 13));
 const reach = (last) => {
-  const same = last?.parentElement === first.parentElement ? hourOf(last) : hourOf(first);
-  return [Math.min(hourOf(first), same), Math.max(hourOf(first), same)];
+  const hours = [hourOf(first), hourOf(last?.parentElement === first.parentElement ? last : first)];
+  return [Math.min(...hours), Math.max(...hours)];
 };
 
+// Fingers scroll, so for them an hour stays the link that it is without scripts.
 document.addEventListener("pointerdown", (event) => {
-  if (event.button === 0 && event.pointerType === "mouse") first = slotAt(event);
+  first = event.button === 0 && event.pointerType === "mouse" ? slotAt(event) : null;
+  isChosen = false;
   if (first) event.preventDefault();
 });
 document.addEventListener("pointermove", (event) => {
@@ -31,15 +34,12 @@ document.addEventListener("pointerup", (event) => {
   if (!first) return;
   const [from, until] = reach(slotAt(event));
   const day = first.dataset.at.slice(0, 11);
-  const text = (hour) => `${String(hour).padStart(2, "0")}:00`;
-  by("booking-from").value = day + text(from);
-  // One hour alone was clicked: as long as the link without scripts makes it.
-  const end = until > from ? until + 1 : from + 2;
-  by("booking-until").value = end < 24 ? day + text(end) : `${day}23:59`;
-  first = null;
-});
-document.addEventListener("click", (event) => {
-  if (!slotAt(event)) return;
-  event.preventDefault();
+  const text = (hour) => (hour < 24 ? `${day}${String(hour).padStart(2, "0")}:00` : `${day}23:59`);
+  by("booking-from").value = text(from);
+  by("booking-until").value = text(until > from ? until + 1 : from + 2);
   by("booking-name").focus();
+  first = null;
+  isChosen = true;
 });
+document.addEventListener("click", (event) => isChosen && slotAt(event) && event.preventDefault());
+document.addEventListener("dragstart", (event) => first && event.preventDefault());

@@ -45,6 +45,7 @@ ADDRESSES = (
     "/sessions",
     "/sweeps/new",
     "/pools",
+    "/bookings",
     "/projects",
     "/share",
     "/notices",

@@ -47,6 +47,7 @@ ADDRESSES = (
     "/sessions",
     "/environments",
     "/pools",
+    "/bookings",
     "/projects",
     "/share",
     "/usage",
