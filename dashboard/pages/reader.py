@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.http import require_POST
@@ -92,7 +92,8 @@ def is_compact(request: HttpRequest) -> bool:
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
     """Theme, density and, from a form that has them, single keys; in this browser."""
-    answer = redirect("account")
+    from_script = request.headers.get("X-Requested-With") == "fetch"
+    answer: HttpResponse = JsonResponse({"detail": "Theme changed."}) if from_script else redirect("account")
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_S, samesite="Lax", httponly=True)

@@ -121,6 +121,10 @@ const ICONS = {
   here: "running",
 };
 
+const THEMES = Object.entries({ light: "Light theme", dark: "Dark theme", "": "Theme of the system" }).map(
+  ([theme, title]) => ({ kind: "here", title, detail: "in this browser", theme }),
+);
+
 let dialog = null;
 let hits = [];
 let at = 0;
@@ -188,7 +192,7 @@ function matching(text) {
     detail: document.querySelector("h1")?.textContent ?? "",
     button,
   }));
-  const found = [...here, ...recent()].filter((hit) => `${hit.title} ${hit.detail}`.toLowerCase().includes(wanted));
+  const found = [...here, ...recent(), ...(wanted ? THEMES : [])].filter((hit) => `${hit.title} ${hit.detail}`.toLowerCase().includes(wanted));
   return wanted ? found.slice(0, 5) : found;
 }
 
@@ -244,6 +248,7 @@ function mark() {
 async function run(hit) {
   dialog.close();
   if (hit.button) return hit.button.click();
+  if ("theme" in hit) return setTheme(hit.theme);
   if (hit.edit) return (await import("./edit.js")).edit(hit.edit);
   if (hit.url) {
     remember(hit);
@@ -254,6 +259,15 @@ async function run(hit) {
   if (question && !(await agreed(question, hit.title))) return undefined;
   if (await send(method, path, body)) toast(`${hit.title}: done.`);
   return undefined;
+}
+
+async function setTheme(theme) {
+  const { dataset } = document.documentElement;
+  const density = "compact" in dataset ? "compact" : "";
+  if (!(await post("/account/theme", { theme, density }))) return;
+  if (theme) dataset.theme = theme;
+  else delete dataset.theme;
+  dispatchEvent(new Event("berth-theme"));
 }
 
 function agreed(question, name) {

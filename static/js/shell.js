@@ -165,10 +165,12 @@ export function onThemeChange(run) {
   listeners.push(run);
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+const recolour = () => {
   known.clear();
   for (const run of listeners) run();
-});
+};
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+addEventListener("berth-theme", recolour); // the palette's
 
 startTimes();
 startLiveDot();

@@ -86,6 +86,20 @@ def test_the_palette_finds_a_job_and_opens_it(open_page, ada, make_job):
     settle(page)  # files on their way would be left open
 
 
+def test_the_palette_changes_the_theme_and_the_next_page_keeps_it(server, open_page, ada):
+    page = open_page(ada, "/keys")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+    page.keyboard.press("Control+k")
+    page.keyboard.type("dark th")
+    page.get_by_role("option", name="Dark theme").click()
+
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.goto(f"{server.url}/account")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    settle(page)
+
+
 def test_the_palette_says_that_it_searches_until_the_server_has_answered(server, open_page, ada):
     page = open_page(ada, "/account")
     held: list[Route] = []
