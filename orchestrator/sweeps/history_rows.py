@@ -1,7 +1,7 @@
 """The history of a sweep from its rows, in the form that the search takes."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -71,17 +71,24 @@ def rungs_of(sweep: Sweep) -> tuple[int, ...]:
 
 def history_of(sweep: Sweep) -> History:
     """All trials and reports, values turned so that lower is better; a lost trial stays only as a number."""
+    known = SweepTrial.objects.filter(sweep=sweep).values_list("number", "settings", "state", "target")
     trials = {
-        row.number: Trial(row.number, row.settings, TrialState(row.state), row.target)
-        for row in SweepTrial.objects.filter(sweep=sweep)
+        number: Trial(number, settings, TrialState(state), target)
+        for number, settings, state, target in known
     }
+    return History(trials, tuple(_reports_of(sweep)))
+
+
+def _reports_of(sweep: Sweep) -> Iterator[Report]:
+    """All reports in their order; further metrics are read only where there are some, since JSON is slow to read."""
     rows = RungReport.objects.filter(trial__sweep=sweep).order_by("pk")
     signs = [metric.sign for metric in metrics_of(sweep)]
-    columns = rows.values_list("trial__number", "rung", "value", "further")
-    reports = (
-        Report(number, rung, *_costs(value, further, signs)) for number, rung, value, further in columns
-    )
-    return History(trials, tuple(reports))
+    if len(signs) == 1:
+        for number, rung, value in rows.values_list("trial__number", "rung", "value"):
+            yield Report(number, rung, cost_of(value, signs[0]))
+        return
+    for number, rung, value, further in rows.values_list("trial__number", "rung", "value", "further"):
+        yield Report(number, rung, *_costs(value, further, signs))
 
 
 def _costs(
