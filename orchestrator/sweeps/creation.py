@@ -166,9 +166,12 @@ def read_whole_space(spec: SweepSpec) -> Space:
 
 
 def _check_points(spec: SweepSpec, space: Space) -> None:
-    if spec.sampler == "grid" and (points := space.grid_size()) > MOST_GRID_POINTS:
-        sentence = f"the grid has {points:,} points, and {MOST_GRID_POINTS:,} is the most; use another sampler or fewer choices"
-        raise Impossible(f"The space is too large: {sentence}.", fields={"sampler": [sentence]})
+    if spec.sampler != "grid" or space.fits_grid(MOST_GRID_POINTS):
+        return
+    has_conditions = any(setting.when for setting in space.settings)
+    points = f"over {MOST_GRID_POINTS:,}" if has_conditions else f"{space.grid_size():,}"
+    sentence = f"the grid has {points} points, and {MOST_GRID_POINTS:,} is the most; use another sampler or fewer choices"
+    raise Impossible(f"The space is too large: {sentence}.", fields={"sampler": [sentence]})
 
 
 def _checked_job(

@@ -1,9 +1,9 @@
 """The space of a sweep: which settings vary, between which limits, and when a setting exists at all."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -152,6 +152,10 @@ class Setting:
             return int(min(self.high, max(self.low, round(number))))
         return min(self.high, max(self.low, number))
 
+    def all_values(self) -> Sequence[Value]:
+        """Every value of a setting that is no float."""
+        return self.choices or range(int(self.low), int(self.high) + 1)
+
     def grid(self) -> list[Value]:
         """The values that a grid tries: every choice and every small integer, five of a longer range."""
         if not self.is_number:
@@ -249,26 +253,40 @@ class Space:
             if setting.name not in parents:
                 size *= self._count(setting)
                 continue
-            return size * sum(
-                self._size_of(index + 1, {**settings, setting.name: value}) for value in setting.choices
-            )
+            return size * self._size_below(index, settings)
         return size
+
+    def _size_below(self, index: int, settings: dict[str, Value]) -> int:
+        """The number of points from a setting on that others depend on.
+
+        The values that no condition names all have the same points below them, so one of them is counted for all.
+        """
+        setting = self.settings[index]
+        conditions = [one.when for one in self.settings if one.when and one.when.setting == setting.name]
+        named = {value for condition in conditions for value in condition.values}
+        others = [value for value in setting.choices if value not in named]
+        counted = [(value, 1) for value in setting.choices if value in named]
+        counted += [(others[0], len(others))] if others else []
+        return sum(
+            times * self._size_of(index + 1, {**settings, setting.name: value}) for value, times in counted
+        )
 
     def points(self) -> Iterator[dict[str, Value]]:
         """All points of a space without floats, in the order of its settings."""
-        return self._points_of(0, {})
+        return self._points_of(Setting.all_values, 0, {})
 
-    def _points_of(self, index: int, settings: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    def _points_of(
+        self, values: Callable[[Setting], Iterable[Value]], index: int, settings: dict[str, Value]
+    ) -> Iterator[dict[str, Value]]:
         if index == len(self.settings):
             yield settings
             return
         setting = self.settings[index]
         if not setting.exists(settings):
-            yield from self._points_of(index + 1, settings)
+            yield from self._points_of(values, index + 1, settings)
             return
-        values = setting.choices or range(int(setting.low), int(setting.high) + 1)
-        for value in values:
-            yield from self._points_of(index + 1, {**settings, setting.name: value})
+        for value in values(setting):
+            yield from self._points_of(values, index + 1, {**settings, setting.name: value})
 
     def grid_size(self) -> int:
         """The number of points of the grid before conditions drop some of them."""
@@ -276,16 +294,11 @@ class Space:
 
     def grid(self) -> Iterator[dict[str, Value]]:
         """All points of the grid, each once, the last setting changing fastest."""
-        seen: set[tuple[tuple[str, Value], ...]] = set()
-        for values in product(*(setting.grid() for setting in self.settings)):
-            settings: dict[str, Value] = {}
-            for setting, value in zip(self.settings, values, strict=True):
-                if setting.exists(settings):
-                    settings[setting.name] = value
-            key = tuple(settings.items())
-            if key not in seen:
-                seen.add(key)
-                yield settings
+        return self._points_of(Setting.grid, 0, {})
+
+    def fits_grid(self, most: int) -> bool:
+        """Whether the grid has at most ``most`` points; those that conditions drop do not count."""
+        return self.grid_size() <= most or sum(1 for _ in islice(self.grid(), most + 1)) <= most
 
     def to_json(self) -> SpaceJson:
         """The space as ``reading.read_space`` reads it."""
