@@ -10,6 +10,7 @@ _SCALE = re.compile(
     r"(?P<domain>.+)\*(?P<root>sqrt\()?(?P<by>[\w.-]+)/(?P<base>[^*/()]+)(?(root)\))", re.ASCII
 )
 _PREFIX = re.compile(r"(log|int|float|int-log|log-int|choice|fixed):", re.ASCII)
+_UNKNOWN_PREFIX = re.compile(r"([A-Za-z][\w-]*):(.*)", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -61,13 +62,29 @@ def _read_domain(name: str, text: str) -> SettingJson:
     low, dots, high = rest.partition("..")
     if dots or prefix:
         return _read_range(name, prefix, low.strip(), high.strip())
-    values = [_value(one.strip()) for one in text.split(",")]
+    words = [one.strip() for one in text.split(",")]
+    _refuse_prefixed_number(name, words)
+    values = [_value(word) for word in words]
     if len(values) == 1:
         return {"type": "fixed", "value": values[0]}
     return {"type": "categorical", "choices": values}
 
 
+def _refuse_prefixed_number(name: str, words: Sequence[str]) -> None:
+    """Refuse ``flot:0.1,0.2``, but not ``cuda:0,cuda:1``: numbers after one that has a word are no texts."""
+    hit = _UNKNOWN_PREFIX.fullmatch(words[0])
+    others = words[1:]
+    if hit and others and all(_NUMBER.fullmatch(word) for word in (hit[2], *others)):
+        raise _no_type(name, hit[1])
+
+
+def _no_type(name: str, word: str) -> WrongSpace:
+    return WrongSpace(name, f"there is no type {word[:40]!r}; {HOW}")
+
+
 def _read_range(name: str, prefix: str, low: str, high: str) -> SettingJson:
+    if not prefix and (hit := _UNKNOWN_PREFIX.fullmatch(low)):
+        raise _no_type(name, hit[1])
     limits = [_value(low), _value(high)]
     if any(isinstance(limit, bool | str) for limit in limits):
         raise WrongSpace(name, f"{low[:20]!r}..{high[:20]!r} is no range of numbers; {HOW}")

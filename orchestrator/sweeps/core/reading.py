@@ -45,6 +45,8 @@ def _read_setting(name: str, fields: Any) -> Setting:
     elif not isinstance(fields, Mapping):
         fields = {"type": "fixed", "value": fields}
     kind = fields.get("type")
+    if kind is None:
+        raise WrongSpace(name, f"give its type; types are {', '.join(TYPES)}")
     if kind not in TYPES:
         raise WrongSpace(name, f"there is no type {str(kind)[:40]!r}; types are {', '.join(TYPES)}")
     allowed = {"type", "when"} | _FIELDS_OF[kind]
