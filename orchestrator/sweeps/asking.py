@@ -13,6 +13,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from orchestrator.exceptions import Malformed
 from orchestrator.spec.field_types import Name
@@ -184,22 +185,41 @@ def validated(model: type[M], data: Mapping[str, Any], what: str) -> M:
     except ValidationError as error:
         fields: dict[str, list[str]] = {}
         for problem in error.errors(include_url=False):
-            name, message = ".".join(map(str, problem["loc"]))[:80], problem_text(problem)
-            if problem["type"] == "extra_forbidden":
-                message = "unknown field; known are " + ", ".join(model.model_fields)
-            elif problem["type"] == "missing":
-                message = _MISSING.get(name, "is missing")
-            elif not name and ": " in message:
-                name, message = message.split(": ", 1)
+            name, message = _named_problem(model, ".".join(map(str, problem["loc"]))[:80], problem)
             fields.setdefault(name or what, []).append(message)
         first, messages = next(iter(fields.items()))
         raise Malformed(f"The {what} cannot be read: {first}: {messages[0]}", fields=fields) from None
 
 
+def _named_problem(model: type[BaseModel], name: str, problem: ErrorDetails) -> tuple[str, str]:
+    """The field of one of pydantic's errors, and what to give there."""
+    kind, message = problem["type"], problem_text(problem)
+    last = name.rpartition(".")[2]
+    if kind == "extra_forbidden":
+        known = _PARTS.get(name.partition(".")[0], model) if "." in name else model
+        return name, "unknown field; known are " + ", ".join(known.model_fields)
+    if kind == "missing":
+        return name, _MISSING.get(last, "is missing")
+    if kind in {"dict_type", "model_type"}:
+        return name, _MISSING.get(name, message)
+    if hint := _LIMITS.get((last, kind)):
+        return name, f"{message}; {hint}"
+    if not name and ": " in message:
+        name, message = message.split(": ", 1)
+    return name, message
+
+
+_PARTS: Mapping[str, type[BaseModel]] = {"budget": Budget, "metrics": MetricSpec, "stop_when": GainRule}
 _MISSING = {
     "direction": "give minimize or maximize",
     "metric": "name the metric that the trials report, such as val/loss",
-    "metrics.0.direction": "give minimize or maximize",
     "budget": 'give a budget, such as {"trials": 20} or {"device_hours": 8}',
     "job": "give the fields of a trial's job, such as entrypoint and gpus",
+    "space": 'give settings by name, such as {"lr": {"type": "float", "low": 0.001, "high": 0.1}}',
+}
+# What to do about a number outside its limits, after pydantic's words for the limit.
+_LIMITS = {
+    ("trials", "greater_than_equal"): "a budget covers at least one trial",
+    ("trials", "less_than_equal"): "continue in a second sweep that learns from this one (warm_start)",
+    ("device_hours", "greater_than"): "give the hours of at least one trial, such as 0.5",
 }
