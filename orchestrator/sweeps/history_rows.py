@@ -13,7 +13,7 @@ from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.rungs import rungs_for
 from orchestrator.sweeps.core.space import Space
 
-EQUAL_TRIALS = 4  # that report the same value
+EQUAL_TRIALS = 3  # that report the same value
 
 
 class Metric(NamedTuple):
@@ -133,11 +133,13 @@ def cost_of(value: float | None, sign: float) -> float:
 def ignores_settings(first: Iterable[tuple[int, float | None]]) -> bool:
     """Whether several trials reported one and the same value at their first rung: the script reads no setting.
 
+    Trials that failed before it say nothing about that.
+
     Args:
         first: the first rung and its value for each trial that has reported.
     """
-    reports = list(first)
-    return len(reports) >= EQUAL_TRIALS and len(set(reports)) == 1 and reports[0][1] is not None
+    reports = [(rung, value) for rung, value in first if value is not None]
+    return len(reports) >= EQUAL_TRIALS and len(set(reports)) == 1
 
 
 def first_reports(reports: Iterable[RungReport]) -> list[tuple[int, float | None]]:
