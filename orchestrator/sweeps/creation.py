@@ -33,6 +33,8 @@ from orchestrator.sweeps.ending import change as change_columns
 from orchestrator.sweeps.handing_over import example, fill, placeholders, variable_of
 from orchestrator.sweeps.learning import choose_earlier
 
+# Of the cube that is searched, with one for each choice. SciPy makes Sobol points of at most 21,201 columns.
+MOST_COLUMNS = 10_000
 PART_BYTES = 1024**2  # of an upload, while it is hashed
 # Of a job's fields, those that make no sense for many jobs of one sweep.
 NOT_FOR_TRIALS = ("array", "name")
@@ -160,7 +162,11 @@ def read_whole_space(spec: SweepSpec) -> Space:
         short = read_flags(spec.set)
         if twice := sorted(spec.space.keys() & short.keys()):
             raise WrongSpace("", f"{twice[0]} is in space and in set; give it once")
-        return read_space({**ready, **spec.space, **short})
+        space = read_space({**ready, **spec.space, **short})
+        if space.width > MOST_COLUMNS:
+            choices = f"the settings have {space.width:,} choices in all, and {MOST_COLUMNS:,} is the most"
+            raise WrongSpace("", f"{choices}; write whole numbers as a range, such as int:1..1000")
+        return space
     except WrongSpace as error:
         raise Malformed(f"The space cannot be searched: {error}", fields={"space": [str(error)]}) from None
 
