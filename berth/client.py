@@ -1068,6 +1068,14 @@ class Sweep(Record):
         self.json = self.berth.send("PATCH", f"/sweeps/{self.json['id']}", json=changes).json()
         return self
 
+    def ensemble(self, **options: object) -> Recipe:
+        """Submit a job that puts the best trials together.
+
+        Args:
+            options: ``best`` (how many), ``by`` ("predictions" or "weights"), ``model``, ``data`` and ``evaluate``.
+        """
+        return Recipe(self.berth.send("POST", f"/sweeps/{self.id}/ensemble", json=options).json())
+
     def pause(self) -> Self:
         """Begin no further trial; those that run are paused at their next rung."""
         return self._act("pause")

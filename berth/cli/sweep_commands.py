@@ -108,13 +108,29 @@ def sweeps(
 def best(
     sweep: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="Id or part of it")] = None,
     count: Annotated[int, typer.Option("--number", "-n", min=1, help="Trials to show")] = 5,
+    ensemble: Annotated[
+        int | None, typer.Option("--ensemble", min=2, max=16, help="Best trials to put together by a job")
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", help="predictions, or weights for trials of one shape")
+    ] = "predictions",
+    model: Annotated[
+        str | None, typer.Option("--model", help="Function that builds the model, train.py:build_model")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="Function that returns the evaluation data")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the best trials of a sweep, and how to run the winner again."""
+    """Show the best trials of a sweep, and how to run the winner again; or put them together."""
     from berth.cli import sweeping
     from berth.cli.choosing import connect
 
-    chosen, trials = sweeping.best_trials(connect(), sweep, count)
+    chosen, trials = sweeping.best_trials(connect(), sweep, ensemble or count)
+    if ensemble is not None:
+        made = sweeping.put_together(chosen, ensemble, by=by, model=model, data=data)
+        show_json(made.json) if as_json else sweeping.say_put_together(made)
+        return
     if as_json:
         show_json([trial.json for trial in trials])
     else:

@@ -11,7 +11,7 @@ from berth.arguments import WrongUse, duration_s
 from berth.cli import submitting
 from berth.cli.printing import remark, safe, say
 from berth.cli.tables import grid, terminal
-from berth.client import Berth, NotFound, Spec, Sweep, Trial
+from berth.client import Berth, NotFound, Recipe, Spec, Sweep, Trial
 
 Fields: TypeAlias = dict[str, Any]  # of a sweep, as REST takes them
 
@@ -206,6 +206,18 @@ def _best_value(sweep: Sweep, trial: Trial) -> float:
     sign = -1.0 if sweep.direction == "maximize" else 1.0
     return min(
         (sign * each["value"] for each in trial.reports if each["value"] is not None), default=math.inf
+    )
+
+
+def put_together(sweep: Sweep, count: int, *, by: str, **functions: str | None) -> Recipe:
+    """Submit the job that averages the answers or the weights of the best trials."""
+    given = {name: text for name, text in functions.items() if text is not None}
+    return sweep.ensemble(best=count, by=by, **given)
+
+
+def say_put_together(recipe: Recipe) -> None:
+    say(
+        f"Submitted job {(recipe.job or '')[-8:]}: {safe(recipe.recipe)} of {safe(recipe.source)} and others."
     )
 
 

@@ -120,6 +120,11 @@ SAMPLES = {
     "change_sweep": Sample({"trials": 40}, None, 'berth.find_sweep("7b03d2e8").change(trials=40)'),
     "pause_sweep": Sample(None, "berth sweeps --pause 7b03d2e8", 'berth.find_sweep("7b03d2e8").pause()'),
     "resume_sweep": Sample(None, "berth sweeps --resume 7b03d2e8", 'berth.find_sweep("7b03d2e8").resume()'),
+    "ensemble_of_sweep": Sample(
+        {"best": 3, "by": "predictions", "model": "train.py:build_model"},
+        "berth best 7b03d2e8 --ensemble 3",
+        'berth.find_sweep("7b03d2e8").ensemble(best=3)',
+    ),
     "stop_sweep": Sample(None, None, 'berth.find_sweep("7b03d2e8").stop()'),
     "list_trials": Sample(None, None, 'berth.find_sweep("7b03d2e8").trials()'),
     "list_sessions": Sample(None, "berth session list", "berth.sessions()"),

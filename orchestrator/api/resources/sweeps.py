@@ -19,6 +19,7 @@ from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import JsonObject, read_object
 from orchestrator.api.http.writing import write_csv
 from orchestrator.api.resources.job_filters import SHORTEST_PART
+from orchestrator.api.resources.recipes import RecipeOut, show_recipe
 from orchestrator.api.resources.schemas import FactOut
 from orchestrator.api.resources.submission import (
     KEY_PARAMETER,
@@ -30,8 +31,9 @@ from orchestrator.exceptions import Malformed, NotFound
 from orchestrator.models import RungReport, Sweep, SweepState, SweepTrial
 from orchestrator.people import audit
 from orchestrator.sentences import say_json
-from orchestrator.sweeps import asking, creation, pausing
+from orchestrator.sweeps import asking, creation, ensembles, pausing
 from orchestrator.sweeps.ending import stop, used_device_s
+from orchestrator.sweeps.ensembles import EnsembleSpec
 from orchestrator.sweeps.history_rows import (
     best_of,
     first_reports,
@@ -238,6 +240,19 @@ def resume_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
     pausing.resume(sweep)
     _note(request, sweep, "sweep.resume", "Resumed it.")
     return show_sweep(find_sweep(request.user, str(sweep.pk)))
+
+
+class EnsembleIn(EnsembleSpec):
+    """Which trials to put together, and how."""
+
+
+@router.post("/{sweep_id}/ensemble", response={201: RecipeOut})
+def ensemble_of_sweep(request: ApiRequest, sweep_id: str, body: EnsembleIn) -> RecipeOut:
+    """Keep the best trials as models of the caller, and submit a job that averages their answers or weights."""
+    sweep = find_sweep(request.user, sweep_id)
+    recipe = ensembles.create(request.user, sweep, body)
+    _note(request, sweep, "sweep.ensemble", f"Made the ensemble {recipe}.")
+    return show_recipe(recipe)
 
 
 @router.get("/{sweep_id}/trials", response=Page[TrialOut])
