@@ -36,3 +36,8 @@ class Environment(models.Model):
 
     def __str__(self) -> str:
         return f"environment {self.pk} of {self.origin}"
+
+    @property
+    def interpreter(self) -> str:
+        """The path of the registered interpreter that it sits on; empty: the server's Python."""
+        return str(self.request.get("interpreter", ""))

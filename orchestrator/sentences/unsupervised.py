@@ -68,6 +68,10 @@ _ENVIRONMENT_FAILED = {
         "The packages of {origin} could not be written.",
         "Ask an administrator to make room.",
     ),
+    "interpreter": (
+        "The interpreter of {origin} cannot be used.",
+        "Ask an administrator to mend it, or name another.",
+    ),
     "tool": ("The packages of {origin} cannot be installed.", ""),
 }
 

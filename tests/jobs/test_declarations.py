@@ -42,7 +42,9 @@ def read(name: str, **files: str) -> Declared | None:
 
 
 def wanted(files: Mapping[str, str], **spec: object) -> Wanted:
-    return choose(JobSpec.model_validate(spec), files.get, ("torch-2.8",), lambda _: None)
+    return choose(
+        JobSpec.model_validate(spec), files.get, {"torch-2.8": "/opt/torch-2.8/bin/python"}, lambda _: None
+    )
 
 
 def lines(found: Wanted) -> tuple[str, ...] | None:
@@ -258,6 +260,11 @@ def test_files_that_are_sent_beside_the_code_count_like_files_in_it():
 def test_registered_interpreter_is_an_environment_by_its_name():
     assert wanted({}, environment="torch-2.8").spec.python == "torch-2.8"
     assert wanted({"requirements.txt": "einops\n"}, python="torch-2.8").declared is None
+    on_top = wanted({}, environment="torch-2.8", with_packages=["einops"])
+    assert (on_top.spec.python, on_top.spec.environment) == (None, "torch-2.8")
+    assert on_top.declared == Declared(
+        "torch-2.8 and --with", lines=("einops",), interpreter="/opt/torch-2.8/bin/python"
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,8 +276,10 @@ def test_registered_interpreter_is_an_environment_by_its_name():
         ),
         ({"environment": "train.py"}, "train.py declares no packages"),
         ({"environment": "notes.md"}, "'notes.md' is no list of packages"),
-        ({"python": "torch-2.8", "with_packages": ["einops"]}, "has its own packages"),
-        ({"environment": "torch-2.8", "with_packages": ["einops"]}, "no packages can be added"),
+        (
+            {"python": "torch-2.8", "with_packages": ["einops"]},
+            "to add packages to it, name it as the environment",
+        ),
     ],
 )
 def test_environment_that_cannot_be_is_refused(spec, words):

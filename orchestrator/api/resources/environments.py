@@ -32,7 +32,7 @@ class EnvironmentOut(BaseModel):
     origin: str = Field(description="the file that lists them, or --with")
     state: str = Field(description="waiting, building, ready or failed")
     packages: list[PackageOut] = Field(description="empty until they are resolved")
-    own_torch: bool = Field(description="false: it uses the server's torch")
+    own_torch: bool = Field(description="false: it uses the server's torch, or its registered interpreter's")
     lock: str = Field(description="lines of a requirements file, each with one version")
     why: FactOut | None = Field(description="why it failed, or waits for the network")
     log: str = Field(description="the last lines of its build log")

@@ -21,7 +21,7 @@ class KeptEnvironmentOut(BaseModel):
     key: str
     origins: list[str] = Field(description="the files that list them, or --with")
     packages: list[PackageOut]
-    own_torch: bool = Field(description="false: it uses the server's torch")
+    own_torch: bool = Field(description="false: it uses the server's torch, or its registered interpreter's")
     size_bytes: int | None = Field(
         description="files shared with other environments counted; null: not measured yet"
     )

@@ -35,6 +35,16 @@ class Base:
     parts: tuple[Part, ...]
 
     @property
+    def facts(self) -> tuple[str, ...]:
+        """What else decides whether an environment on this base still fits."""
+        return ()
+
+    @property
+    def path_lines(self) -> tuple[str, ...]:
+        """Lines of a .pth file that show the base, beside what ``link_into`` makes."""
+        return ()
+
+    @property
     def torch(self) -> str | None:
         return self.versions.get("torch")
 
@@ -60,6 +70,13 @@ class Base:
                 if not link.is_symlink():  # packages of one namespace share a folder
                     link.symlink_to(entry)
 
+    def write_programs(self, folder: Path) -> None:
+        """Write the programs that people expect beside their Python."""
+        if self.torch is not None:
+            torchrun = folder / "torchrun"
+            torchrun.write_text(_TORCHRUN)
+            torchrun.chmod(0o755)
+
     def write_stubs(self, folder: Path) -> None:
         """Write a wheel with the metadata of each part, so that the resolver can choose what is there already."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,6 +88,7 @@ class Base:
                 wheel.writestr(f"{stem}.dist-info/RECORD", "")
 
 
+_TORCHRUN = '#!/bin/sh\nexec "${0%/*}/python" -m torch.distributed.run "$@"\n'
 _NEEDS = re.compile(r"(?m)^Requires-Dist:.*\n")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: berth\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 NO_BASE = Base(())
@@ -115,6 +133,7 @@ def platform_key(base: Base, torch_backend: str) -> str:
         *(platform.python_implementation(), platform.python_version(), sysconfig.get_platform()),
         *(*platform.libc_ver(), python(), torch_backend, str(settings.BASE_DIR)),
         *(f"{part.name}=={part.version} {part.entries[:1]}" for part in base.parts),
+        *base.facts,
     ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +13,12 @@ from orchestrator.jobs.environments import sources
 from orchestrator.jobs.environments.base import NO_BASE, Base, platform_key, python, server_base
 from orchestrator.jobs.environments.failures import CannotPrepare, cause_of, needs_build
 from orchestrator.jobs.environments.lock import Locked, beyond, read_lock, sits_on
+from orchestrator.jobs.environments.registered import base_of
 from orchestrator.jobs.environments.uv import NO_PYTHON, Uv
+from orchestrator.models import Environment
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.store.layout import BuiltEnvironment
 
-_TORCHRUN = '#!/bin/sh\nexec "${0%/*}/python" -m torch.distributed.run "$@"\n'
 _RESOLVE = ("--no-header", "--no-annotate", "--generate-hashes", "--quiet")
 
 
@@ -37,12 +37,13 @@ class Workshop:
     build has a cache of its own, so that code of a package's setup can harm nobody else's environment.
     """
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, interpreter: str = "") -> None:
         self.folder = folder
+        self.python = interpreter or python()
         places = settings.HOME.environments
-        self.shared = Uv(folder, log, places.cache, places.root)
+        self.shared = Uv(folder, log, places.cache, places.root, interpreter)
         self.safe = replace(self.shared, extra=NO_PYTHON)
-        self.own = Uv(folder, log, folder / "cache", folder)
+        self.own = Uv(folder, log, folder / "cache", folder, interpreter)
         self.from_source = False
 
     @property
@@ -56,7 +57,7 @@ class Workshop:
             CannotPrepare: the interpreter cannot be used.
         """
         answer = self.shared.run(
-            "venv", "--no-project", "--relocatable", "--quiet", "--python", python(), self.made.root
+            "venv", "--no-project", "--relocatable", "--quiet", "--python", self.python, self.made.root
         )
         if answer.failed:
             raise cause_of(answer.words)
@@ -77,7 +78,7 @@ class Workshop:
             "--output-file",
             lock,
             "--python",
-            python(),
+            self.python,
             *_RESOLVE,
             *options,
         ]
@@ -134,7 +135,7 @@ class Workshop:
             "--quiet",
         ]
         answer = self.safe.run(
-            *words, "--project", project, "--python", python(), "--format", "requirements.txt"
+            *words, "--project", project, "--python", self.python, "--format", "requirements.txt"
         )
         if answer.failed:
             raise cause_of(answer.words)
@@ -180,13 +181,11 @@ class Workshop:
         base.link_into(made.base)
         made.library.mkdir(parents=True)
         (made.library / "training").symlink_to(settings.BASE_DIR / "training")
-        site = Path(sysconfig.get_path("purelib", "venv", {"base": str(made.root)}))
+        site = next(made.root.glob("lib/python*/site-packages"))
         lines = [os.path.relpath(folder, site) for folder in (made.base, made.library)]
+        lines += base.path_lines
         (site / "_berth.pth").write_text("".join(f"{line}\n" for line in lines))
-        if base.torch is not None:
-            torchrun = made.python.with_name("torchrun")
-            torchrun.write_text(_TORCHRUN)
-            torchrun.chmod(0o755)
+        base.write_programs(made.python.parent)
 
 
 def build(
@@ -200,12 +199,14 @@ def build(
     Raises:
         CannotPrepare: with uv's words.
     """
-    shop = Workshop(folder, log)
+    interpreter = request.get("interpreter", "")
+    under = base_of(interpreter) if interpreter else None
+    shop = Workshop(folder, log, interpreter)
     shop.make_venv()
-    lock = lock or _resolve(shop, request)
+    lock = lock or _resolve(shop, request, under)
     packages = read_lock(lock)
     tell(packages)
-    base = server_base() if sits_on(packages, server_base()) else NO_BASE
+    base = under or (server_base() if sits_on(packages, server_base()) else NO_BASE)
     lines = "\n".join(each.line for each in packages)
     key = hashlib.sha256(f"{platform_of(base)}\n{lines}".encode()).hexdigest()[:40]
     place = settings.HOME.environments.built(key).root
@@ -215,6 +216,17 @@ def build(
         place.parent.mkdir(parents=True, exist_ok=True)
         _move(shop.made.root, place)
     return Built(key, lock, tuple(packages), own_torch=base is NO_BASE)
+
+
+def platform_now(row: Environment) -> str:
+    """What an environment that is built now for this request and lock would be built for.
+
+    Raises:
+        CannotPrepare: its interpreter is gone.
+    """
+    if row.interpreter:
+        return platform_of(base_of(row.interpreter))
+    return platform_of(NO_BASE if row.own_torch else server_base())
 
 
 def platform_of(base: Base) -> str:
@@ -230,7 +242,7 @@ def _move(made: Path, place: Path) -> None:
             raise
 
 
-def _resolve(shop: Workshop, request: Mapping[str, Any]) -> str:
+def _resolve(shop: Workshop, request: Mapping[str, Any], under: Base | None) -> str:
     lines = list(request["lines"])
     if request["lock"]:
         lines = [*lines, *_exported(shop, request["lock"])]
@@ -242,7 +254,7 @@ def _resolve(shop: Workshop, request: Mapping[str, Any]) -> str:
     if request["constraints"]:
         (shop.folder / "constraints.txt").write_text("\n".join(request["constraints"]) + "\n")
         options += ["--constraint", str(shop.folder / "constraints.txt")]
-    return _on_some_torch(shop, wanted, options)
+    return shop.resolve(wanted, under, *options) if under else _on_some_torch(shop, wanted, options)
 
 
 def _on_some_torch(shop: Workshop, wanted: Path, options: Sequence[str]) -> str:

@@ -28,6 +28,9 @@ class Declared:
     prereleases: bool = False
     requires_python: str = ""
     notes: tuple[str, ...] = ()  # what was left out, for the person who submits
+    interpreter: str = (
+        ""  # the path of a registered one, on top of whose packages these are; empty: the server's
+    )
 
     def as_json(self) -> Mapping[str, object]:
         """What decides the packages; equal requests share an environment."""
@@ -37,6 +40,7 @@ class Declared:
             "lock": dict(self.lock),
             "locked": self.locked,
             "prereleases": self.prereleases,
+            **({"interpreter": self.interpreter} if self.interpreter else {}),
         }
 
     @property

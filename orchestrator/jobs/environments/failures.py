@@ -48,7 +48,9 @@ class CannotPrepare(Exception):
 def cause_of(output: str) -> CannotPrepare:
     """What the output of a failed command means."""
     cause = next((name for name, pattern in _CAUSES if pattern.search(output)), "other")
-    if cause == "conflict" and "depends on" not in output:  # with nothing but the request itself
+    if cause == "conflict" and not re.search(
+        r"\bdepends? on\b", output
+    ):  # with nothing but the request itself
         cause = "unknown"
     return CannotPrepare(cause, _words(output, cause))
 

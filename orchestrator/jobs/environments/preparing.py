@@ -16,7 +16,6 @@ from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.background import Background, locked
 from orchestrator.jobs.environments import building, bytecode
-from orchestrator.jobs.environments.base import NO_BASE, server_base
 from orchestrator.jobs.environments.failures import CannotPrepare
 from orchestrator.jobs.environments.lock import Locked
 from orchestrator.jobs.environments.uv import NoTool
@@ -50,7 +49,7 @@ def start(number: int) -> bool:
 def _compile(number: int) -> None:
     """Compile the modules of an environment that has just been built; its jobs do not wait for that."""
     row = Environment.objects.filter(pk=number, state=EnvironmentState.READY).first()
-    if row is not None:
+    if row is not None and not row.interpreter:  # which may have another version of Python
         with _compiling:
             bytecode.compile_modules(settings.HOME.environments.built(row.key))
 
@@ -75,7 +74,7 @@ def prepare(number: int) -> None:
             logger.exception("Preparing environment %s failed", number)
             _give_up(row, CannotPrepare("disk", error.strerror or str(error)))
         else:
-            platform = building.platform_of(NO_BASE if built.own_torch else server_base())
+            row.own_torch = built.own_torch
             _set(
                 row,
                 state=EnvironmentState.READY,
@@ -83,7 +82,7 @@ def prepare(number: int) -> None:
                 lock=built.lock,
                 own_torch=built.own_torch,
                 packages=_names(built.packages),
-                platform=platform,
+                platform=building.platform_now(row),
                 ended_at=timezone.now(),
                 why={},
             )
@@ -182,7 +181,8 @@ def sweep(now: datetime) -> None:
 
 def is_there(row: Environment) -> bool:
     """Whether its files are, for this server's Python and torch."""
-    base = NO_BASE if row.own_torch else server_base()
-    return (
-        row.platform == building.platform_of(base) and settings.HOME.environments.built(row.key).root.is_dir()
-    )
+    try:
+        platform = building.platform_now(row)
+    except CannotPrepare:  # which its next build will say
+        return False
+    return row.platform == platform and settings.HOME.environments.built(row.key).root.is_dir()

@@ -2,7 +2,7 @@
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -54,11 +54,11 @@ def of_submit(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Wanted:
     def of_earlier(name: str) -> Declared | None:
         return _of_earlier(user, bundle, name)
 
-    return choose(spec, reader(bundle), pool.pythons if pool else (), of_earlier)
+    return choose(spec, reader(bundle), pool.pythons if pool else {}, of_earlier)
 
 
 def choose(
-    spec: JobSpec, read: Read, pythons: Collection[str], earlier: Callable[[str], Declared | None]
+    spec: JobSpec, read: Read, pythons: Mapping[str, str], earlier: Callable[[str], Declared | None]
 ) -> Wanted:
     """As ``of_submit``; a name is a file, else an interpreter of the pool, else what an earlier job sent under it."""
     spec = session_programs.with_packages(spec, list(pythons))
@@ -66,7 +66,7 @@ def choose(
     if spec.python is not None:
         if spec.with_packages or named not in (None, OWN):
             raise refused(
-                f"The interpreter {spec.python} has its own packages; leave out python, or the packages."
+                f"The interpreter {spec.python} is used as it is; to add packages to it, name it as the environment."
             )
         return Wanted(spec)
     if isinstance(named, EnvironmentFiles) and named.found:
@@ -84,7 +84,9 @@ def choose(
         return _wanted(spec, _checked(read_file(named, read), named, empty=not text.strip()))
     if named in pythons:
         if spec.with_packages:
-            raise refused(f"{named} is a registered interpreter, to which no packages can be added.")
+            origin = f"{named} and --with"
+            lines = tuple(spec.with_packages)
+            return Wanted(spec, Declared(origin, lines=lines, interpreter=pythons[named]))
         return Wanted(spec.model_copy(update={"python": named}))
     if (known := earlier(named)) is not None:
         return _wanted(spec, known)
@@ -196,6 +198,7 @@ def reader(bundle: str) -> Read:
 def _of_earlier(user: AbstractBaseUser, bundle: str, name: str) -> Declared | None:
     """What was sent beside the same code with an earlier job: a clone in the form names the file only."""
     jobs = Job.objects.visible_to(user).filter(bundle=bundle, environment__isnull=False)
+    jobs = jobs.exclude(environment__request__has_key="interpreter")  # which the pool no longer has
     job = jobs.filter(spec_fields__environment=name).select_related("environment").first()
     if job is None or job.environment is None:
         return None

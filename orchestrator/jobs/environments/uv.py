@@ -44,6 +44,7 @@ class Uv:
     log: Path
     cache: Path
     writable: Path  # one folder around both: hard links do not cross the sandbox's mounts
+    python: str = ""  # a registered interpreter; empty: the server's
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str | Path) -> Answer:
@@ -99,7 +100,10 @@ class Uv:
         if not level:
             return list(words)
         shown = [Path(words[0]), *sources.readable()]
-        launch = interpreters.trial(base.python(), [], level, work=self.folder, read_only=shown)
+        roots = interpreters.roots(self.python) if self.python else []
+        launch = interpreters.trial(
+            self.python or base.python(), roots, level, work=self.folder, read_only=shown
+        )
         return bwrap.tool(launch, words, writable=[self.writable])
 
 

@@ -39,6 +39,23 @@ print(json.dumps([platform.python_version(), torch]))
 """
 
 
+# The folders of packages, in the order of the path, without a user's own.
+_PRINT_SITES = r"""
+import json, os, platform, site, sys
+folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages")) and os.path.isdir(path)]
+print(json.dumps([platform.python_version(), folders]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """Where a Python has its packages."""
+
+    python: str
+    version: str
+    folders: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Versions:
     """What a Python says of itself."""
@@ -65,6 +82,21 @@ def versions(python: str) -> Versions:
 @functools.lru_cache(maxsize=64)
 def _told_versions(python: str, _changed_at: int) -> Versions:
     return Versions(*_ask(python, _PRINT_VERSIONS))
+
+
+def sites(python: str) -> Sites:
+    """Ask a Python where its packages are, once a process for each state of the file.
+
+    Raises:
+        DoesNotStart: with its output, and what to do.
+    """
+    return _told_sites(python, _changed_at(python))
+
+
+@functools.lru_cache(maxsize=64)
+def _told_sites(python: str, _changed_at: int) -> Sites:
+    version, folders = _ask(python, _PRINT_SITES)
+    return Sites(python, version, tuple(folders))
 
 
 def _changed_at(python: str) -> int:

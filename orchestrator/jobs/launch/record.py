@@ -213,9 +213,10 @@ def _interpreter(job: Job, spec: JobSpec) -> tuple[str, list[str], str]:
             state=EnvironmentState.WAITING
         )
         raise FileNotFoundError(errno.ENOENT, "the packages of this job are no longer there")
+    below = job.environment.interpreter or sys.executable
     # Links lead from there to compiled modules, to the training library, and into Berth's own environment.
     shared = [str(built.root), str(settings.HOME.environments.bytecode), str(settings.BASE_DIR)]
-    return str(built.python), [*interpreters.roots(sys.executable), *shared], str(built.entry)
+    return str(built.python), [*interpreters.roots(below), *shared], str(built.entry)
 
 
 def _environment(

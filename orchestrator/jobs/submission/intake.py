@@ -368,7 +368,7 @@ def retry(
     wanted = None
     if not is_fetched:
         code.store_code(spec, None, None)  # the bundle is there, with the entrypoint
-        wanted = requests.of_submit(owner, spec, job.bundle) if ENVIRONMENT_FIELDS & changes.keys() else None
+        wanted = requests.of_submit(owner, spec, job.bundle) if _changes_packages(job, changes) else None
     spec = wanted.spec if wanted else spec
     with transaction.atomic():
         quotas.one_submit_at_a_time(owner)
@@ -385,6 +385,13 @@ def retry(
         if plan is not None:
             columns["next_plan"] = dict(plan)
         return _create(user, spec, columns, parent=job, resume=resume)
+
+
+def _changes_packages(job: Job, changes: Mapping[str, Any]) -> bool:
+    """Whether a clone needs other packages: an interpreter is known in its pool only."""
+    if ENVIRONMENT_FIELDS & changes.keys():
+        return True
+    return "pool" in changes and job.environment is not None and bool(job.environment.interpreter)
 
 
 def _kept_fields(job: Job, changes: Mapping[str, Any]) -> JobFields:
