@@ -72,9 +72,9 @@ def ask(spec: JobSpec, jobs: Sequence[Job]) -> None:
 
 def ask_again(job: Job, parent: Job) -> None:
     """As ``ask``, for a clone: it gets the very data of the job that it repeats."""
-    of_parent = {(row.address, row.sha256): row for row in parent.fetches.order_by("pk")}
+    of_parent = {_named(row): row for row in parent.fetches.order_by("pk")}
     for remote in remote_data(job.spec):
-        row = of_parent.get((remote.address, remote.sha256))
+        row = of_parent.get(_named(remote))
         if row is None or row.state == FetchState.FAILED:
             row = row_for(remote, job.owner, timezone.now())
         attach(row, [job])
@@ -105,13 +105,24 @@ def row_for(
     if not (remote.sha256 or _names_commit(remote)):
         rows = rows.filter(created_at__gt=now - FRESH_FOR)
     return rows.first() or Fetch.objects.create(
-        address_sha256=digest, address=remote.address, sha256=remote.sha256, owner_id=owner.pk, created_at=now
+        address_sha256=digest,
+        address=remote.address,
+        sha256=remote.sha256,
+        unpack=remote.unpack,
+        owner_id=owner.pk,
+        created_at=now,
     )
 
 
 def _digest(remote: RemoteData, owner: AbstractBaseUser) -> str:
     endpoint = credentials(owner, "s3").get(_ENDPOINT, "") if remote.scheme == "s3" else ""
-    return hashlib.sha256(json.dumps([remote.address, remote.sha256, endpoint]).encode()).hexdigest()
+    facts = [remote.address, remote.sha256, endpoint, *(["unpack"] if remote.unpack else [])]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _named(data: RemoteData | Fetch) -> tuple[str, str, bool]:
+    """What tells the data of one job apart."""
+    return data.address, data.sha256, data.unpack
 
 
 def _names_commit(remote: RemoteData) -> bool:
@@ -148,10 +159,8 @@ def paths_of(job: Job) -> dict[str, Path]:
         FileNotFoundError: something is no longer there; it is fetched again.
     """
     wanted = remote_data(job.spec)
-    rows = {(row.address, row.sha256): row for row in job.fetches.order_by("pk")} if wanted else {}
-    return {
-        remote.name: _path_of(rows.get((remote.address, remote.sha256)), remote, job) for remote in wanted
-    }
+    rows = {_named(row): row for row in job.fetches.order_by("pk")} if wanted else {}
+    return {remote.name: _path_of(rows.get(_named(remote)), remote, job) for remote in wanted}
 
 
 def _path_of(row: Fetch | None, remote: RemoteData, job: Job) -> Path:

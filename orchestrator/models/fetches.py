@@ -21,6 +21,7 @@ class Fetch(models.Model):
     )  # of all that says what to fetch, and from where
     address = models.CharField(max_length=2048)
     sha256 = models.CharField(max_length=64, blank=True)  # that its one file must have
+    unpack = models.BooleanField(default=False)  # it is an archive, whose files jobs get
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     # It needed the owner's credentials, so that others fetch it with their own; null: not known yet.
     is_private = models.BooleanField(null=True)

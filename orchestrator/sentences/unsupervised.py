@@ -93,6 +93,10 @@ _DATA_FAILED = {
         "{address} is not open to you",
         "Ask for access, or check {needs}.",
     ),
+    "archive": (
+        "{address} is no archive that can be unpacked",
+        "Mend the archive, or leave out #unpack to get the file as it is.",
+    ),
     "checksum": (
         "{address} is not what the job asked for",
         "Check the checksum, or ask who offers the data whether it changed.",

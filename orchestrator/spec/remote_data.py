@@ -13,6 +13,8 @@ EXAMPLES = "hf://datasets/stanfordnlp/imdb, s3://bucket/folder, gs://bucket/fold
 _NAMED = re.compile(r"(?:([^=/:?#]*)=)?([a-z][a-z0-9+.-]*://.*)", re.ASCII | re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _CHECKSUM = re.compile(r"sha256=([0-9A-Fa-f]{64})", re.ASCII)
+_UNPACK = "unpack"
+_ARCHIVE = re.compile(r"(\.tar)?\.(zip|tar|tgz|tbz2|txz|gz|bz2|xz)$", re.IGNORECASE)
 _REPOSITORY = re.compile(r"(datasets|models)/[\w.-]+(?:/[\w.-]+)?(?:@[^@\s/]+)?(?:/[^@]*)?", re.ASCII)
 
 
@@ -23,6 +25,7 @@ class RemoteData:
     name: str  # of its variable and placeholder
     address: str  # without the checksum
     sha256: str = ""  # of the one file that it is
+    unpack: bool = False  # that file is an archive, whose files the job gets
 
     @property
     def scheme(self) -> str:
@@ -36,8 +39,9 @@ class RemoteData:
     @property
     def reference(self) -> str:
         """The text that means the same."""
-        named = "" if self.name == _name_of(self.address) else f"{self.name}="
-        return f"{named}{self.address}{f'#sha256={self.sha256}' if self.sha256 else ''}"
+        named = "" if self.name == _name_of(self.address, unpack=self.unpack) else f"{self.name}="
+        words = [*([f"sha256={self.sha256}"] if self.sha256 else []), *([_UNPACK] if self.unpack else [])]
+        return f"{named}{self.address}{'#' if words else ''}{'&'.join(words)}"
 
 
 def without_query(address: str) -> str:
@@ -53,7 +57,7 @@ def looks_remote(text: str) -> bool:
 
 
 def read_remote(text: str) -> RemoteData:
-    """Read ``[NAME=]ADDRESS[#sha256=CHECKSUM]``.
+    """Read ``[NAME=]ADDRESS[#sha256=CHECKSUM][#unpack]``; both are ``#sha256=CHECKSUM&unpack``.
 
     Raises:
         ValueError: with what is wrong, and what an address looks like.
@@ -62,15 +66,18 @@ def read_remote(text: str) -> RemoteData:
     if matched is None:
         raise ValueError(f"{text[:80]!r} is not an address; write one such as {EXAMPLES}")
     address, _, fragment = matched[2].partition("#")
-    sha256 = _read_checksum(fragment) if fragment else ""
+    words = re.split("[&#]", fragment) if fragment else []
+    unpack = _UNPACK in words
+    words = [word for word in words if word != _UNPACK]
+    sha256 = _read_checksum("&".join(words)) if words else ""
     _check(address)
-    name = _name_of(address) if matched[1] is None else matched[1]
+    name = matched[1] if matched[1] is not None else _name_of(address, unpack=unpack)
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{name[:40]!r} cannot be the name of this data (letters, digits, '.', '_' and '-', at most 64); "
             f"put one before the address: data={address[:80]}"
         )
-    remote = RemoteData(name, address, sha256)
+    remote = RemoteData(name, address, sha256, unpack)
     if sha256 and remote.scheme == "hf":
         raise ValueError(
             "#sha256= is for one file; a repository is fixed by its commit: @COMMIT after its name"
@@ -81,7 +88,9 @@ def read_remote(text: str) -> RemoteData:
 def _read_checksum(fragment: str) -> str:
     matched = _CHECKSUM.fullmatch(fragment)
     if matched is None:
-        raise ValueError(f"#{fragment[:40]} is not a checksum; write #sha256= and 64 hexadecimal digits")
+        raise ValueError(
+            f"#{fragment[:40]} is not a checksum; write #sha256= and 64 hexadecimal digits, or #unpack"
+        )
     return matched[1].lower()
 
 
@@ -113,11 +122,16 @@ def _check(address: str) -> None:
         raise ValueError(f"{address[:80]!r} has no {'host' if scheme.startswith('http') else 'bucket'}")
 
 
-def _name_of(address: str) -> str:
-    """The last part of the path, without a revision: imdb, train.csv; of a bare bucket or host, its name."""
+def _name_of(address: str, *, unpack: bool = False) -> str:
+    """The last part of the path, without a revision: imdb, train.csv; of a bare bucket or host, its name.
+
+    A folder that was an archive has no ending.
+    """
     scheme, _, rest = address.partition("://")
     path = rest.partition("?")[0]
     last = PurePosixPath(path).name
     if scheme == "hf":
         last = last.partition("@")[0]
+    if unpack:
+        last = _ARCHIVE.sub("", last) or last
     return re.sub(r"[^A-Za-z0-9._-]", "_", unquote(last)).strip("._-")[:64]

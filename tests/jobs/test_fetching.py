@@ -23,6 +23,7 @@ from orchestrator.scheduler import passes
 from orchestrator.scheduler import waiting as waits
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.supervisor.protocol.records import read_record
+from tests.jobs.test_archives import make_tar
 from tests.jobs.web_files import Files, serve_files
 from tests.waiting import wait_until
 
@@ -144,6 +145,25 @@ def test_checksum_that_fits_is_taken_and_fixes_the_content_for_later_jobs(files,
     Fetch.objects.update(created_at=timezone.now() - timedelta(days=200))
 
     assert submit(address).fetches.get() == first.fetches.get()
+
+
+def test_archive_is_unpacked_while_the_job_waits(files, submit):
+    files.contents["digits.tar.gz"] = make_tar([("train/1.txt", b"one"), ("train/2.txt", b"two")])
+    address = files.address("digits.tar.gz")
+    job, plain = submit(f"{address}#unpack"), submit(address)
+
+    row = fetched(job)
+
+    assert row.state == FetchState.READY, job.exit_detail
+    found = {path.name: path.read_bytes() for path in path_of(job).rglob("*") if path.is_file()}
+    assert (row.files, row.total_bytes, found) == (2, 6, {"1.txt": b"one", "2.txt": b"two"})
+    assert not (path_of(job).parent / "archive").exists()
+    assert plain.fetches.get() != row
+    files.contents["list.csv"] = b"1,2"
+    broken = submit(f"{files.address('list.csv')}#unpack")
+    fetched(broken)
+    assert broken.ending["facts"]["cause"] == "archive"
+    assert "list.csv is neither a zip nor a tar archive" in broken.exit_detail
 
 
 def test_unfixed_address_is_asked_again_after_a_day_and_unchanged_files_are_not_sent_again(files, submit):

@@ -100,7 +100,8 @@ def test_interpreter_that_is_gone_fails_the_job_with_what_to_do(home, make_devic
     )
     job = intake.accept(ada, spec).job
 
-    preparing.prepare(job.environment_id)
+    assert job.environment is not None
+    preparing.prepare(job.environment.pk)
 
     job.refresh_from_db()
     assert job.state == JobState.FAILED
@@ -115,7 +116,8 @@ def test_job_runs_with_the_interpreter_and_its_packages(home, make_device, ada, 
         {"environment": "torch-8", "with_packages": ["tinylib", "tinydep>1"], "source": {"text": SAY}}
     )
     job = intake.accept(ada, spec).job
-    preparing.prepare(job.environment_id)
+    assert job.environment is not None
+    preparing.prepare(job.environment.pk)
     passes.run_pass()
 
     launcher.start(job.attempts.get())

@@ -139,7 +139,7 @@ def test_session_that_cannot_be_is_refused_with_its_field(fields, name):
 def test_jupyter_comes_by_itself_unless_it_is_named(given, added):
     spec = JobSpec(program="jupyter", with_packages=given)
 
-    wanted = requests.choose(spec, lambda name: None, (), lambda name: None)
+    wanted = requests.choose(spec, lambda name: None, {}, lambda name: None)
 
     assert wanted.spec.with_packages == added
     assert wanted.declared is not None

@@ -95,7 +95,7 @@ def fetch(number: int) -> None:
 
 
 def _fetch(row: Fetch) -> None:
-    remote = RemoteData("data", row.address, row.sha256)
+    remote = RemoteData("data", row.address, row.sha256, row.unpack)
     folder = settings.HOME.fetched.work / row.address_sha256
     log = settings.HOME.fetched.log(row.pk)
     for path in (folder, log.parent, settings.HOME.fetched.trees):
@@ -104,6 +104,7 @@ def _fetch(row: Fetch) -> None:
     request = {
         "address": row.address,
         "sha256": row.sha256,
+        "unpack": row.unpack,
         "folder": str(folder),
         "earlier": _earlier(row),
         "credentials": {name: value for name, value in known.items() if name not in {"AWS_ENDPOINT_URL"}},
@@ -157,7 +158,7 @@ class _Watch:
 
 def part_from_others(row: Fetch) -> None:
     """Give each person a fetch of their own, with their own credentials, of what only the row's owner may read."""
-    remote = RemoteData("data", row.address, row.sha256)
+    remote = RemoteData("data", row.address, row.sha256, row.unpack)
     for job in row.jobs.exclude(owner_id=row.owner_id).select_related("owner"):
         with transaction.atomic():
             row.jobs.remove(job)

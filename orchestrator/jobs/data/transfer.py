@@ -7,6 +7,7 @@ request's, and reach public addresses only. It writes a line of JSON for each ne
 import hashlib
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -15,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict
 
+from orchestrator.jobs.data.archives import Unpacking
 from orchestrator.jobs.data.causes import CannotFetch, cause_of
 from orchestrator.jobs.data.sources import READ_BYTES, RemoteFile, Source, open_source
 from orchestrator.people.notices.reach import guard_sockets
@@ -27,6 +29,16 @@ MOST_FILES = 200_000
 JOURNAL = "journal.jsonl"
 MANIFEST = "manifest.json"
 DATA = "data"  # the folder of the files
+ARCHIVE = "archive"  # the folder of a file that is unpacked
+
+
+class Entry(TypedDict):
+    """One file, as the manifest lists it."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    identity: str
 
 
 @dataclass(slots=True)
@@ -83,15 +95,17 @@ def fetch(request: Mapping[str, Any]) -> None:
     folder = Path(request["folder"])
     source, (files, is_file), is_private = _listed(request["address"], request["credentials"])
     total = _check(files, request["sha256"], request["most_bytes"])
+    if request["unpack"] and len(files) > 1:
+        raise CannotFetch("archive", f"It is a folder of {len(files):,} files, and one archive is unpacked.")
     tell(total_bytes=total, files=len(files), private=is_private)
     size = "size unknown" if total is None else f"{total:,} bytes"
     log(f"{len(files):,} files, {size}, read {'with your credentials' if is_private else 'as anybody'}")
     journal = Journal(folder, request["earlier"])
-    target = folder / DATA
+    target = folder / (ARCHIVE if request["unpack"] else DATA)
     progress = Progress(request["most_bytes"])
     begun_s = time.monotonic()
 
-    def take(file: RemoteFile) -> dict[str, Any]:
+    def take(file: RemoteFile) -> Entry:
         place = target / file.path
         sha256 = Copy(source, file, place, journal, progress).take(request["sha256"])
         size_bytes = place.stat().st_size
@@ -100,9 +114,29 @@ def fetch(request: Mapping[str, Any]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         entries = list(pool.map(take, files))
     _remove_others(target, {file.path for file in files})
-    (folder / MANIFEST).write_text(json.dumps(sorted(entries, key=lambda entry: str(entry["path"]))))
+    if request["unpack"]:
+        entries, is_file = unpack(folder, entries[0], request["most_bytes"]), False
+    (folder / MANIFEST).write_text(json.dumps(sorted(entries, key=lambda entry: entry["path"])))
+    shutil.rmtree(folder / ARCHIVE, ignore_errors=True)
     log(f"all there and verified after {time.monotonic() - begun_s:.1f} s")
     tell(done_bytes=progress.done_bytes, finished=True, is_file=is_file)
+
+
+def unpack(folder: Path, archive: Entry, most_bytes: int) -> list[Entry]:
+    """Unpack the fetched archive as the data; returns its files.
+
+    Raises:
+        CannotFetch: it cannot be unpacked, or not within this many bytes.
+    """
+    place, target = folder / ARCHIVE / archive["path"], folder / DATA
+    shutil.rmtree(target, ignore_errors=True)  # of a try that was killed
+    unpacking = Unpacking(target, most_bytes - archive["size_bytes"], MOST_FILES)
+    files = unpacking.take(place)
+    log(f"unpacked {len(files):,} files, {unpacking.size_bytes:,} bytes")
+    return [
+        {"path": each.path, "size_bytes": each.size_bytes, "sha256": each.sha256, "identity": ""}
+        for each in files
+    ]
 
 
 def _listed(
