@@ -93,6 +93,10 @@ _DATA_FAILED = {
         "{address} is not open to you",
         "Ask for access, or check {needs}.",
     ),
+    "unencrypted": (
+        "{address} leads to an address without encryption, so anybody on the way could change the data",
+        "Add its checksum, #sha256=..., or name an address that stays with https.",
+    ),
     "archive": (
         "{address} is no archive that can be unpacked",
         "Mend the archive, or leave out #unpack to get the file as it is.",

@@ -2,11 +2,14 @@
 
 import dataclasses
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
+from urllib.request import Request
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,6 +18,8 @@ from django.utils import timezone
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import fetches
 from orchestrator.jobs.data import eviction, fetching
+from orchestrator.jobs.data.causes import CannotFetch
+from orchestrator.jobs.data.sources import Redirects
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.submission import intake
 from orchestrator.models import ExitKind, Fetch, FetchState, Job, JobState
@@ -228,6 +233,30 @@ def test_address_without_encryption_needs_a_checksum(home, ada, submit):
     with pytest.raises(Impossible, match="is not encrypted") as refusal:
         submit("http://data.example/a.bin")
     assert list(refusal.value.fields) == ["datasets"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "has_checksum"),
+    [("https", "http", True), ("https", "https", False), ("http", "http", False)],
+    ids=["checksum", "https", "http-allowed"],
+)
+def test_redirect_is_followed_where_nobody_can_change_what_comes(begin, end, has_checksum):
+    followed = redirect(f"{begin}://data.example/a", f"{end}://store.example/a", has_checksum=has_checksum)
+
+    assert followed is not None
+    assert followed.full_url == f"{end}://store.example/a"
+
+
+def test_redirect_out_of_encryption_is_refused_without_a_checksum():
+    with pytest.raises(CannotFetch, match=r"It leads on to http://store.example/a\.") as refusal:
+        redirect("https://data.example/a", "http://store.example/a?password=1", has_checksum=False)
+    assert refusal.value.cause == "unencrypted"
+
+
+def redirect(begin: str, end: str, *, has_checksum: bool) -> Request | None:
+    """What is asked next where a server answers with another address."""
+    handler = Redirects(has_checksum=has_checksum)
+    return handler.redirect_request(Request(begin), io.BytesIO(), 302, "Found", HTTPMessage(), end)  # noqa: S310 -- nothing is opened
 
 
 def test_server_that_is_down_is_tried_again_and_then_given_up(files, submit):

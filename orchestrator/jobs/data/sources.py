@@ -12,9 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPMessage
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import unquote, urlsplit
+
+from orchestrator.jobs.data.causes import CannotFetch
 
 READ_BYTES = 16 * 1024**2
 PATIENCE_S = 60.0  # of one answer
@@ -46,19 +49,44 @@ class Source(Protocol):
         """The content from ``offset`` on, or from where the source can begin."""
 
 
-def open_source(address: str, credentials: Mapping[str, str] | None) -> Source:
-    """The source of an address, with a person's credentials or as anybody."""
+def open_source(address: str, credentials: Mapping[str, str] | None, *, has_checksum: bool = False) -> Source:
+    """The source of an address, with a person's credentials or as anybody.
+
+    Args:
+        has_checksum: what comes is compared with one, so that it may come without encryption.
+    """
     scheme = address.partition("://")[0]
     if scheme in {"http", "https"}:
-        return Web(address)
+        return Web(address, has_checksum=has_checksum)
     return _STORES[scheme](address, credentials)
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but not from https to http where no checksum would show that the content was changed."""
+
+    def __init__(self, *, has_checksum: bool) -> None:
+        self.has_checksum = has_checksum
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if req.type == "https" and urlsplit(newurl).scheme != "https" and not self.has_checksum:
+            raise CannotFetch("unencrypted", f"It leads on to {newurl.partition('?')[0][:200]}.")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class Web:
     """One file of a web server."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, has_checksum: bool = False) -> None:
         self.address = address
+        self._opener = urllib.request.build_opener(Redirects(has_checksum=has_checksum))
 
     def files(self) -> tuple[list[RemoteFile], bool]:
         # Asks for one byte: addresses that are signed for GET answer no HEAD.
@@ -78,10 +106,10 @@ class Web:
     def _open(self, headers: Mapping[str, str]) -> Any:
         request = urllib.request.Request(self.address, headers={"User-Agent": "berth", **headers})  # noqa: S310 -- http, checked
         try:
-            return urllib.request.urlopen(request, timeout=PATIENCE_S)  # noqa: S310 -- as above
+            return self._opener.open(request, timeout=PATIENCE_S)
         except urllib.error.HTTPError as error:
             if error.code == 416 and "Range" in headers:  # an empty file has no first byte
-                return urllib.request.urlopen(self.address, timeout=PATIENCE_S)  # noqa: S310 -- as above
+                return self._opener.open(self.address, timeout=PATIENCE_S)
             raise
 
 

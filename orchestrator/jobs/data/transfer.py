@@ -93,7 +93,9 @@ def fetch(request: Mapping[str, Any]) -> None:
         Exception: the source's own errors.
     """
     folder = Path(request["folder"])
-    source, (files, is_file), is_private = _listed(request["address"], request["credentials"])
+    source, (files, is_file), is_private = _listed(
+        request["address"], request["credentials"], has_checksum=bool(request["sha256"])
+    )
     total = _check(files, request["sha256"], request["most_bytes"])
     if request["unpack"] and len(files) > 1:
         raise CannotFetch("archive", f"It is a folder of {len(files):,} files, and one archive is unpacked.")
@@ -140,11 +142,11 @@ def unpack(folder: Path, archive: Entry, most_bytes: int) -> list[Entry]:
 
 
 def _listed(
-    address: str, credentials: Mapping[str, str]
+    address: str, credentials: Mapping[str, str], *, has_checksum: bool
 ) -> tuple[Source, tuple[list[RemoteFile], bool], bool]:
     """The source and its files: as anybody, so that others may use them too, else with a person's credentials."""
     try:
-        source = open_source(address, None)
+        source = open_source(address, None, has_checksum=has_checksum)
         found = source.files()
         if credentials:  # some lists are open to everybody, and the files are not
             _, chunks = source.read(replace(found[0][0], size_bytes=1), 0)
