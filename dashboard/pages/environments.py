@@ -38,6 +38,7 @@ def environments(request: HttpRequest) -> HttpResponse:
             {"kept": each, "folders": [(LABELS.get(name, name), size) for name, size in each.folders.items()]}
             for each in found.caches
         ],
+        "models_bytes": found.shared.get("models"),
         "downloads_bytes": found.shared.get("cache"),
         "pythons": [
             {"pool": pool.name, "name": name, "path": path, **_versions(path)}

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 
 from orchestrator.exceptions import Conflict, Forbidden, NotFound
+from orchestrator.jobs import shared_models
 from orchestrator.jobs.environments.bytecode import remove_unused
 from orchestrator.models import FINAL_STATES, Environment, EnvironmentState, Job, Role
 from orchestrator.people import rights
@@ -93,7 +94,8 @@ def measure(now: datetime) -> None:
         entry["folders"][_GIT] = size_bytes
         entry["used_s"] = max(entry["used_s"], used_s)
     shared = {name: size_of(places.root / name)[0] for name in SHARED}
-    if built or caches:
+    shared["models"] = sum(size_of(folder)[0] for folder in shared_models.folders())
+    if built or caches or shared["models"]:
         found = {"measured_s": now.timestamp(), "built": built, "caches": caches, "shared": shared}
         places.root.mkdir(parents=True, exist_ok=True)
         write_durably(places.root / SIZES, orjson.dumps(found))

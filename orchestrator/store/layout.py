@@ -191,6 +191,11 @@ class Home:
         return self.caches / str(owner)
 
     @property
+    def shared_models(self) -> Path:
+        """What administrators keep for the jobs of everybody, as programs would have downloaded it."""
+        return self.root / "shared-models"
+
+    @property
     def mirrors(self) -> Path:
         """A folder for each person, by their number: git repositories that the code of their jobs comes from."""
         return self.root / "mirrors"

@@ -48,7 +48,7 @@ class KeptOut(BaseModel):
     environments: list[KeptEnvironmentOut] = Field(description="the last used first")
     caches: list[KeptCacheOut] = Field(description="the caller's; an admin sees all, the largest first")
     shared_bytes: dict[str, int] = Field(
-        description="by name: cache (downloads), bytecode (compiled modules)"
+        description="by name: cache (downloads), bytecode (compiled modules), models (kept by administrators for everybody)"
     )
 
 

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from orchestrator.jobs import caches, datasets, fetches, training_plans
+from orchestrator.jobs import caches, datasets, fetches, shared_models, training_plans
 from orchestrator.jobs.launch import interpreters, isolation, session_programs, trainers
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
@@ -90,6 +90,8 @@ def describe(
     if spec.program is not None:
         run = session_programs.started(job, spec, python, attempt_folder)
     cache = caches.folder_of(job)
+    if cache is not None:
+        shared_models.show_in(cache)
     return {
         "v": 1,
         "job_id": str(job.pk),
@@ -117,6 +119,7 @@ def describe(
         "read_only": [
             *map(str, data.values()),
             *([str(resume.path)] if resume else []),
+            *(map(str, shared_models.folders()) if cache else []),
         ],
         "writable": [
             *([str(cache)] if cache else []),
