@@ -10,6 +10,8 @@ from orchestrator.agent.telemetry.vocabulary import EPOCHS, GLOBAL_STEPS, HEADER
 
 LEAST_COLUMNS, MOST_COLUMNS = 3, 40
 MOST_CELLS = 200
+MOST_HEADERS = 8
+_CLASS = "class"
 EDGES = ("|", "\u2502", "\u2503")
 _EDGE = re.compile("[|\u2502\u2503]")
 _GAP = re.compile(r"\s{2,}|\t")
@@ -36,13 +38,19 @@ class TableRow:
 class Tables:
     """The table that is being printed."""
 
-    names: list[str] = field(default_factory=list)  # column names
+    names: list[str] = field(default_factory=list)  # column names of the last header
+    earlier: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # those of other headers, by their first column
     section: str = ""
     cells: dict[str, str] = field(default_factory=dict)  # since the last border
 
     def open(self, line: str) -> None:
         """Take the names of columns; rows follow."""
-        self.names = header_names(line)
+        names = header_names(line)
+        if self.names and names and self.names[0] != names[0] and len(self.earlier) < MOST_HEADERS:
+            self.earlier[self.names[0]] = self.names
+        self.names = names
 
     def add_cell(self, line: str, kind: Kind) -> None:
         """Take one name and value, or the title of a section."""
@@ -61,9 +69,18 @@ class Tables:
         """Read a row below the last header; None if the line does not fit it."""
         line = _BAR_BEHIND.sub("", line).strip().strip("".join(EDGES))
         cells = _EDGE.split(line) if _EDGE.search(line) else line.split()
-        if not self.names or len(cells) != len(self.names):
+        cells = [cell.strip().rstrip(":") for cell in cells]
+        # A header that is printed once may have that of a validation behind it.
+        tables = [names for names in (self.names, *self.earlier.values()) if len(names) == len(cells)]
+        if not self.names or not tables:
             return None
-        return _read_columns(self.names, [cell.strip().rstrip(":") for cell in cells])
+        return _read_columns(next((names for names in tables if _begins(names, cells)), tables[0]), cells)
+
+
+def _begins(names: list[str], cells: list[str]) -> bool:
+    """Whether a row begins as its table says: with the name of a class, else with a number."""
+    is_number = _cell_number(cells[0].partition("/")[0]) is not None
+    return is_number != (names[0].lower() == _CLASS)
 
 
 def header_names(line: str) -> list[str]:
