@@ -31,6 +31,7 @@ CREDENTIALS: Mapping[str, tuple[str, ...]] = {
     ),
     "gs": ("GOOGLE_CREDENTIALS",),
 }
+_GOOGLE = "STORAGE_EMULATOR_HOST"  # another service that speaks as Google's storage does
 _ENDPOINT = "AWS_ENDPOINT_URL"  # where the bucket is, which is no secret
 
 
@@ -133,7 +134,15 @@ def _names_commit(remote: RemoteData) -> bool:
 
 def environment(known: Mapping[str, str], variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables of the fetching program: where services are, by this person or the operator, and the proxies."""
-    passed = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "HF_ENDPOINT", _ENDPOINT, *PROXIES)
+    passed = (
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "HF_ENDPOINT",
+        _ENDPOINT,
+        _GOOGLE,
+        *PROXIES,
+    )
     named = {name: variables[name] for name in passed if name in variables}
     return {**named, **({_ENDPOINT: known[_ENDPOINT]} if known.get(_ENDPOINT) else {})}
 
@@ -147,7 +156,7 @@ PROXIES = tuple(
 
 def allowed_hosts(variables: Mapping[str, str] = os.environ) -> list[str]:
     """The hosts inside the network that may be reached: those that the operator named, in whatever way."""
-    named = [variables.get(name, "") for name in ("HF_ENDPOINT", _ENDPOINT, *PROXIES[:6])]
+    named = [variables.get(name, "") for name in ("HF_ENDPOINT", _ENDPOINT, _GOOGLE, *PROXIES[:6])]
     hosts = [urlsplit(text if "://" in text else f"//{text}").hostname for text in named if text]
     return [*settings.ENVIRONMENT.data_allow, *filter(None, hosts)]
 

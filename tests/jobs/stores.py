@@ -53,8 +53,24 @@ class Handler(BaseHTTPRequestHandler):
             self._content(self.stores.files.get(path.split("/", 6)[6]))
         elif path.rstrip("/") == "/lab" and "list-type" in query:
             self._list(query.get("prefix", [""])[0])
+        elif path.endswith("/storage/v1/b/lab/o"):
+            prefix = query.get("prefix", [""])[0]
+            names = [name for name in self.stores.objects if name.startswith(prefix)]
+            self._json({"kind": "storage#objects", "items": [self._object(name) for name in names]})
+        elif "/storage/v1/b/lab/o/" in path:
+            name = path.partition("/storage/v1/b/lab/o/")[2]
+            if name not in self.stores.objects or query.get("alt") == ["media"]:
+                self._content(self.stores.objects.get(name))
+            else:
+                self._json(self._object(name))
         else:
             self._content(self.stores.objects.get(path.removeprefix("/lab/")))
+
+    def _object(self, name: str) -> dict[str, str]:
+        """An object as Google's storage describes it."""
+        content = self.stores.objects[name]
+        about = {"kind": "storage#object", "bucket": "lab", "name": name, "size": str(len(content))}
+        return {**about, "etag": f"{_md5(content)[:8]}=", "updated": "2026-11-22T00:00:00.000Z"}
 
     def _refuse(self, path: str) -> None:
         if path.startswith("/lab"):

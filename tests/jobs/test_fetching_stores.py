@@ -23,6 +23,7 @@ def stores(home, monkeypatch) -> Iterator[Stores]:
     with serve_stores() as stores:
         monkeypatch.setenv("HF_ENDPOINT", stores.address)
         monkeypatch.setenv("AWS_ENDPOINT_URL", stores.address)
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", stores.address)
         yield stores
 
 
@@ -76,6 +77,20 @@ def test_bucket_is_fetched_with_the_persons_keys_where_it_is_not_public(stores, 
     missing = submit("s3://lab/gone")
     fetched(missing)
     assert "There is nothing at s3://lab/gone" in missing.exit_detail
+
+
+def test_bucket_of_google_is_fetched_and_shared_where_it_is_public(stores, submit, bob):
+    stores.objects = {"digits/train.bin": os.urandom(40_000), "digits/more/test.bin": b"test", "other": b"x"}
+    job = submit("gs://lab/digits")
+
+    row = fetched(job)
+
+    assert (row.state, row.is_private) == (FetchState.READY, False), job.exit_detail
+    assert contents(job) == {"train.bin": stores.objects["digits/train.bin"], "more/test.bin": b"test"}
+    assert submit("gs://lab/digits", owner=bob).fetches.get() == row
+    missing = submit("gs://lab/gone")
+    fetched(missing)
+    assert "There is nothing at gs://lab/gone" in missing.exit_detail
 
 
 def test_repository_is_fetched_of_one_commit_and_shared_where_it_is_public(stores, submit, bob, home):

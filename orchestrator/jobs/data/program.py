@@ -103,6 +103,8 @@ def _variables(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "HF_HUB_DISABLE_XET": "1",  # its own network code would pass by the guard of the sockets
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        # Its gRPC client would pass by the guard of the sockets, and waits a minute for services that speak HTTP alone.
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         "HF_HOME": str(folder / "home"),
         **variables,
     }
