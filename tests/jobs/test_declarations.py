@@ -170,7 +170,9 @@ def test_pip_part_of_a_conda_environment_is_taken_and_the_rest_is_named():
     assert found is not None
     assert found.lines == ("einops>=0.8",)
     assert found.notes == (
-        "environment.yml: Berth installs what stands below pip:, not what conda would (numpy=2).",
+        "environment.yml: Berth installs what stands below pip:, not what conda would (numpy=2). List these below pip: "
+        "where they have a wheel; else make the environment with conda or micromamba and have an administrator "
+        "register its Python, to which --environment NAME --with PACKAGE adds more.",
     )
 
 

@@ -176,7 +176,11 @@ def _read_conda(name: str, text: str) -> Declared | None:
     notes: tuple[str, ...] = ()
     if by_conda:
         named = ", ".join(by_conda[:5]) + (", ..." if len(by_conda) > 5 else "")
-        notes = (f"{name}: Berth installs what stands below pip:, not what conda would ({named}).",)
+        notes = (
+            f"{name}: Berth installs what stands below pip:, not what conda would ({named}). List these below pip: where "
+            "they have a wheel; else make the environment with conda or micromamba and have an administrator register "
+            "its Python, to which --environment NAME --with PACKAGE adds more.",
+        )
     if not by_pip:
         return Declared(name, notes=notes) if notes else None
     found = read_requirements(name, "\n".join(map(str, by_pip)), lambda _: None)
