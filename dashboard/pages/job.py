@@ -260,7 +260,7 @@ def request_rows(job: Job, request: HttpRequest) -> list[tuple[str, str]]:
     """Label and text of each field that was set, but for those that the page shows by other means."""
     spec = job.spec.model_dump(mode="json") | {
         "env": rights.environment_of(job, request.user.pk, "…"),
-        "datasets": rights.datasets_of(job, request.user.pk),
+        **rights.texts_of(job, request.user.pk),
     }
     return [
         (field.label, field.text(spec[field.name]))
@@ -275,9 +275,8 @@ def _shown_spec(job: Job, request: HttpRequest) -> JobFields:
     spec = {name: value for name, value in job.spec_fields.items() if value not in (None, [], {}, "")}
     if "env" in spec:
         spec["env"] = rights.environment_of(job, request.user.pk, "…")
-    if "datasets" in spec:
-        spec["datasets"] = rights.datasets_of(job, request.user.pk)
-    return spec
+    shown = rights.texts_of(job, request.user.pk)
+    return spec | {name: texts for name, texts in shown.items() if texts}
 
 
 def answer(job: Job, attempts: list[Attempt]) -> Failure | None:

@@ -171,7 +171,7 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
         earlier = None
     if earlier is None:
         return forms.default_texts(), Code()
-    texts = forms.texts_of(earlier, datasets=rights.datasets_of(earlier, request.user.pk))
+    texts = forms.texts_of(earlier, shown=rights.texts_of(earlier, request.user.pk))
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
         texts["env"] = ""  # names alone would set the variables to empty values

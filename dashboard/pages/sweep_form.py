@@ -276,7 +276,7 @@ def _start_from(request: HttpRequest) -> Filled:
         return Filled({**EMPTY, **forms.default_texts()}, rows, Code())
     texts = {
         **EMPTY,
-        **forms.texts_of(earlier, datasets=rights.datasets_of(earlier, request.user.pk)),
+        **forms.texts_of(earlier, shown=rights.texts_of(earlier, request.user.pk)),
         "name": f"{earlier.name} sweep"[:180],
     }
     return Filled(texts, rows, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}"))

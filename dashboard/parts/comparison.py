@@ -68,15 +68,13 @@ def settings_that_differ(before: Job, after: Job, reader_id: int | None) -> list
 
 
 def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list[Row]:
-    specs = [
-        job.spec.model_dump(mode="json") | {"datasets": rights.datasets_of(job, reader_id)} for job in jobs
-    ]
+    specs = [{**job.spec.model_dump(mode="json"), **rights.texts_of(job, reader_id)} for job in jobs]
     rows = [
         _texts(field.name, [field.text(spec[field.name]) for spec in specs], baseline)
         for field in SETTINGS
         if field.name not in SPLIT
     ]
-    rows += _union("", [by_name(job.spec.args) for job in jobs], baseline)
+    rows += _union("", [by_name(rights.texts_of(job, reader_id)["args"]) for job in jobs], baseline)
     environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
     rows += _union("env ", environments, baseline)
     installed = _union("package ", [versions(job) for job in jobs], baseline)

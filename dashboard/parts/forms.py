@@ -158,15 +158,15 @@ def _quoted(value: str) -> str:
     return f"$'{escaped}'"
 
 
-def texts_of(job: Job, *, datasets: Sequence[str]) -> dict[str, str]:
+def texts_of(job: Job, *, shown: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The texts of a form that submits this job once more; of an array's member, that member alone.
 
     Args:
-        datasets: as the reader may see them.
+        shown: fields as the reader may see them, as ``rights.texts_of`` says.
     """
     spec: JobFields = {**DEFAULTS, **job.spec.model_dump(mode="json")}
     spec["env"] = intake.env_to_repeat(job)
-    spec["datasets"] = list(datasets)
+    spec |= {name: list(texts) for name, texts in shown.items()}
     spec["array"] = None if job.array_index is None else str(job.array_index)
     texts = {field.form_name: _write(field, spec[field.name]) for field in FIELDS if field.form}
     if job.checkout is not None and not job.bundle:  # its code never came

@@ -18,7 +18,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope, Sweep
 from orchestrator.models.people import operated_pools
-from orchestrator.spec.remote_data import looks_remote, without_query
+from orchestrator.spec.remote_data import looks_remote, without_queries, without_query
 
 # What a job does, as opposed to where, when and with how much of the machine.
 WHAT_RUNS = frozenset(
@@ -42,6 +42,7 @@ WHAT_RUNS = frozenset(
         "checkpoint_glob",
     ]
 )
+_WITH_ADDRESSES = ("datasets", "args", "resume_args", "command")
 Someone = AbstractBaseUser | AnonymousUser
 HIGHEST_PRIORITY: Mapping[Role, int] = {
     Role.VIEWER: 0,
@@ -159,12 +160,16 @@ def environment_of(job: Job, user_id: int | None, hidden: str | None = None) -> 
     return values if user_id is not None and user_id == job.owner_id else dict.fromkeys(values, hidden)
 
 
-def datasets_of(job: Job, user_id: int | None) -> list[str]:
-    """A job's data as one person may see it: the query of an address may be a password, which is its owner's."""
-    named: list[str] = job.spec_fields.get("datasets") or []
+def texts_of(job: Job, user_id: int | None) -> dict[str, list[str]]:
+    """The fields of a job that may hold addresses, as one person may see them.
+
+    The query of an address may be a password, which is its owner's.
+    """
+    fields: dict[str, list[str]] = {name: job.spec_fields.get(name) or [] for name in _WITH_ADDRESSES}
     if user_id is not None and user_id == job.owner_id:
-        return named
-    return [without_query(each) if looks_remote(each) else each for each in named]
+        return fields
+    data = [without_query(each) if looks_remote(each) else each for each in fields["datasets"]]
+    return {name: list(map(without_queries, named)) for name, named in fields.items()} | {"datasets": data}
 
 
 def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:

@@ -15,6 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _CHECKSUM = re.compile(r"sha256=([0-9A-Fa-f]{64})", re.ASCII)
 _UNPACK = "unpack"
 _ARCHIVE = re.compile(r"(\.tar)?\.(zip|tar|tgz|tbz2|txz|gz|bz2|xz)$", re.IGNORECASE)
+_QUERY = re.compile(r"""\b([a-z][a-z0-9+.-]*://[^\s?#'"]+)\?[^\s#'"]+""", re.ASCII | re.IGNORECASE)
 _REPOSITORY = re.compile(r"(datasets|models)/[\w.-]+(?:/[\w.-]+)?(?:@[^@\s/]+)?(?:/[^@]*)?", re.ASCII)
 
 
@@ -49,6 +50,11 @@ def without_query(address: str) -> str:
     plain, query, rest = address.partition("?")
     checksum = rest.partition("#")[1:] if query else ()
     return f"{plain}{''.join(checksum)}"
+
+
+def without_queries(text: str) -> str:
+    """A text for people who may not see the queries of addresses in it."""
+    return _QUERY.sub(r"\1?…", text)
 
 
 def looks_remote(text: str) -> bool:

@@ -85,6 +85,25 @@ def test_only_the_owner_sees_values_of_the_environment(client_of, ada, root, mak
     assert client_of(root).send("GET", f"/jobs/{job.pk}").json()["env"] == {"KEY": None}
 
 
+def test_only_the_owner_sees_the_queries_of_addresses_which_may_be_passwords(client_of, ada, root, make_job):
+    signed = "https://store.example/a.csv?X-Signature=secret"
+    fields = {
+        "args": [f"--from={signed}#part", "--what?", "a=b?c"],
+        "resume_args": [signed],
+        "datasets": [f"a={signed}"],
+    }
+    job = make_job(spec=fields)
+
+    of_ada, of_root = (client_of(user).send("GET", f"/jobs/{job.pk}").json() for user in (ada, root))
+
+    assert {name: of_ada[name] for name in fields} == fields
+    assert {name: of_root[name] for name in fields} == {
+        "args": ["--from=https://store.example/a.csv?…#part", "--what?", "a=b?c"],
+        "resume_args": ["https://store.example/a.csv?…"],
+        "datasets": ["a=https://store.example/a.csv"],
+    }
+
+
 def test_head_answers_like_get(client_of, ada, make_job):
     assert client_of(ada).send("HEAD", f"/jobs/{make_job().pk}").status_code == 200
 

@@ -87,6 +87,13 @@ def test_a_last_value_that_is_no_number_is_said_as_it_was_recorded(make_job, row
     assert [cell.text for cell in found["loss"].cells] == ["NaN", "1"]
 
 
+def test_queries_of_addresses_are_the_owners_alone(make_job, rows, root):
+    job = make_job(spec={"args": ["--from", "https://store.example/a?key=secret"]})
+
+    assert "secret" in str([row.cells[0].text for row in rows(job).values()])
+    assert "secret" not in str([row.cells[0].text for row in rows(job, reader=root).values()])
+
+
 def test_the_environment_is_the_owners_alone(make_job, rows, root):
     job = make_job(spec={"env": {"WHERE": "here"}})
 

@@ -106,7 +106,12 @@ def test_the_short_id_of_ones_job_leads_to_its_page(reader, ada, bob, make_job):
 
 
 def test_staff_may_open_any_job(reader, root, make_job):
-    assert reader(root).get(reverse("job", args=[make_job().pk])).status_code == 200
+    job = make_job(spec={"args": ["--from", "https://store.example/a?key=opensesame"]})
+
+    answer = reader(root).get(reverse("job", args=[job.pk]))
+
+    assert answer.status_code == 200
+    assert "opensesame" not in html_of(answer)  # which is a password of the owner's
 
 
 def test_the_queue_shows_others_jobs_without_link_arguments_or_numbers(reader, bob, make_job):

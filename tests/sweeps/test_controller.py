@@ -549,5 +549,5 @@ def test_a_clone_of_a_trial_keeps_its_settings_in_one_place(ada, make_sweep, pla
 
     assert "SWEEP_SETTINGS" in job.spec_fields["env"]
     assert ("SWEEP_SETTINGS" in clone.spec_fields.get("env", {})) == stays
-    assert ("SWEEP_SETTINGS" in forms.texts_of(job, datasets=[])["env"]) == stays
+    assert ("SWEEP_SETTINGS" in forms.texts_of(job, shown={})["env"]) == stays
     assert ("--lr" in clone.spec_fields.get("args", [])) == (hand_over == "args")

@@ -96,7 +96,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
     """
     now = now or timezone.now()
     attempt = _newest_attempt(job)
-    spec = {**_SPEC_DEFAULTS, **job.spec_fields, "datasets": rights.datasets_of(job, viewer.pk)}
+    spec = {**_SPEC_DEFAULTS, **job.spec_fields, **rights.texts_of(job, viewer.pk)}
     values, nonfinite = finite_values(job.last_values)
     has_reported = job.step is not None or values or nonfinite  # printing alone is no report
     return JobOut(
