@@ -67,6 +67,17 @@ def test_packages_and_the_cache_are_listed_with_sizes_and_who_used_them(
     assert [each["owner"] for each in everything["caches"]] == ["ada", "bob"]
 
 
+def test_models_that_administrators_keep_are_counted_and_shown_to_everybody(client_of, home, ada):
+    fill(home.shared_models / "huggingface" / "hub", 8192)
+    fill(home.shared_models / "elsewhere", 4096)  # which jobs do not see
+
+    kept_files.measure(timezone.now())
+
+    assert client_of(ada).get("/api/v1/environments").json()["shared_bytes"]["models"] == 8192
+    page = html_of(signed_in(ada).get("/environments"))
+    assert "Models that administrators keep for everybody: 8 KiB." in " ".join(page.split())
+
+
 def test_packages_are_removed_by_those_who_alone_use_them_and_by_admins(
     client_of, home, environment, ada, bob, root, make_job
 ):

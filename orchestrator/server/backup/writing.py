@@ -38,6 +38,7 @@ LEFT_OUT = frozenset(
         "mirrors",
         "caches",
         "fetched",
+        "shared-models",
     }
 )
 LONGEST_PATH = 1_500  # of a folder: deeper ones might not fit into another BERTH_HOME
