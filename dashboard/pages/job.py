@@ -96,7 +96,7 @@ def job(request: HttpRequest, job_id: UUID, place: str = "") -> HttpResponse:
         "neighbours": neighbours(found, request),
         "answer": told,
         "passed": failure.last_passed(found, request.user) if told and place == first else None,
-        "fixes": remedies.fixes(found) if told and found.is_final else [],
+        "fixes": _fixes(found, request) if told and found.is_final else [],
         "values": [
             (name, words.value(rows.recorded(found.last_values[name])))
             for name in in_order(found.last_values)
@@ -107,7 +107,7 @@ def job(request: HttpRequest, job_id: UUID, place: str = "") -> HttpResponse:
         "may_steer": rights.may_steer(signed_in(request), found),
         "files": file_card(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
-        "command": shlex.join(started_words(found.spec_fields)),
+        "command": shlex.join(started_words(rights.fields_of(found, request.user.pk))),
         "request_rows": request_rows(found, request),
         "commit": BY_NAME["git"].text(found.spec_fields.get("git")),
         "has_diff": bool(found.bundle) and (settings.HOME.bundles / found.bundle / DIFF_FILE).is_file(),
@@ -254,6 +254,12 @@ def visible_job(request: HttpRequest, job_id: UUID) -> Job:
         "owner", "pool", "parent", "environment", "checkout"
     )
     return get_object_or_404(visible, pk=job_id)
+
+
+def _fixes(job: Job, request: HttpRequest) -> list[remedies.Fix]:
+    """What a clone could change; with other arguments the owner alone may clone a job."""
+    found = remedies.fixes(job)
+    return [fix for fix in found if job.owner_id == request.user.pk or fix.field != "args"]
 
 
 def request_rows(job: Job, request: HttpRequest) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from dashboard.parts import kept_code, rows
 from dashboard.parts import report as drawing
 from orchestrator.models import Checkpoint, Job, JobEvent, Note, Project, Sweep
 from orchestrator.models.jobs import JobQuerySet
+from orchestrator.people import rights
 from orchestrator.sharing import notes
 
 MOST_EVENTS = 200
@@ -87,7 +88,7 @@ def one_job(job: Job, shows: Collection[str]) -> dict[str, Any]:
         "notes": written,
         "checkpoints": Checkpoint.objects.filter(job=job).order_by("created_at") if has_history else [],
         "events": JobEvent.objects.filter(job=job).order_by("number")[:MOST_EVENTS] if has_history else [],
-        "command": shlex.join(started_words(job.spec_fields)) if "arguments" in shows else "",
+        "command": shlex.join(started_words(rights.fields_of(job, None))) if "arguments" in shows else "",
         "code": code_of(job) if "code" in shows else [],
     }
 
@@ -119,7 +120,7 @@ def several_jobs(shown: Shown, address: Callable[[Job], str]) -> dict[str, Any]:
                 job,
                 address(job),
                 colours.get(job.pk, 0),
-                shlex.join(started_words(job.spec_fields)) if "arguments" in shown.shows else "",
+                shlex.join(started_words(rights.fields_of(job, None))) if "arguments" in shown.shows else "",
                 [
                     words.value(rows.recorded(job.last_values[name])) if name in job.last_values else ""
                     for name in names

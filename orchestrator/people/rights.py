@@ -18,6 +18,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope, Sweep
 from orchestrator.models.people import operated_pools
+from orchestrator.spec.job_spec import JobFields
 from orchestrator.spec.remote_data import looks_remote, without_queries, without_query
 
 # What a job does, as opposed to where, when and with how much of the machine.
@@ -170,6 +171,11 @@ def texts_of(job: Job, user_id: int | None) -> dict[str, list[str]]:
         return fields
     data = [without_query(each) if looks_remote(each) else each for each in fields["datasets"]]
     return {name: list(map(without_queries, named)) for name, named in fields.items()} | {"datasets": data}
+
+
+def fields_of(job: Job, user_id: int | None) -> JobFields:
+    """A job's submitted fields with the texts that one person may see; for its variables see ``environment_of``."""
+    return {**job.spec_fields, **texts_of(job, user_id)}
 
 
 def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:
