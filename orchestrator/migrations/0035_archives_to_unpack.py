@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orchestrator', '0033_passes_of_sessions'),
+        ('orchestrator', '0034_recipes_of_models'),
     ]
 
     operations = [
