@@ -19,6 +19,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact, sentence_only
 from orchestrator.jobs import lifecycle, plan_accuracy
 from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.launch.engines import engine_of, order_of, read_whole
 from orchestrator.jobs.launch.trainers import failed_on_checkpoint
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.progress import is_silent
@@ -26,8 +27,7 @@ from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.sentences import say
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import display_text
-from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
-from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness
 from orchestrator.supervisor.verdict.rules import FirstFailure
 
 logger = logging.getLogger(__name__)
@@ -61,11 +61,12 @@ class AttemptWatch:
         self.attempt = attempt
         if attempt.state == AttemptState.CREATED:
             return  # not launched yet; the sweep of the outbox does that
-        match liveness(self.folder):
+        engine, order = engine_of(attempt), order_of(attempt)
+        match engine.state(order):
             case Liveness.ENDED:
                 # This turn may have begun before the attempt did.
                 seen_at = max(now, attempt.started_at or now)
-                self._end(_ending(read_record(self.folder.exit) or {}, seen_at))
+                self._end(_ending(read_whole(engine, order, self.folder.exit.name) or {}, seen_at))
             case Liveness.ALIVE:
                 self._note_alive()
             case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:
@@ -105,7 +106,7 @@ class AttemptWatch:
 
     def _end_leftovers(self) -> None:
         """SIGKILL what a dead supervisor left behind; a process that does not end keeps its devices and is reported."""
-        end_leftovers(self.folder)
+        engine_of(self.attempt).end_leftovers(order_of(self.attempt))
         if self.dying_since is None:
             self.dying_since = time.monotonic()
         if (
@@ -115,7 +116,8 @@ class AttemptWatch:
             lifecycle.lose_sight(self.attempt, why=fact(Happened.PROCESS_UNDYING))
 
     def _why_silent(self) -> Fact:
-        left = (read_record(self.folder.undying) or {}).get("processes")
+        record = read_whole(engine_of(self.attempt), order_of(self.attempt), self.folder.undying.name)
+        left = (record or {}).get("processes")
         if not isinstance(left, list) or not left:
             return fact(Happened.SUPERVISOR_SILENT, for_s=STALE_HEARTBEAT_S)
         last = left[-1]  # parents come first

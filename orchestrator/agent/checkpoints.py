@@ -18,6 +18,7 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints.collector import Collector, Look
@@ -25,7 +26,7 @@ from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.saves import Save
 from orchestrator.store.metrics.step_times import step_at
-from orchestrator.supervisor.liveness import Liveness, liveness
+from orchestrator.supervisor.liveness import Liveness
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,6 @@ class CheckpointKeeper:
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
         job_folder = settings.HOME.job(attempt.job_id)
-        self.folder = job_folder.attempt(attempt.number)
         self.store = GenerationStore(job_folder)
         glob = attempt.job.spec_fields.get("checkpoint_glob")
         self.collector = Collector(job_folder, attempt.number, glob, self._step_near)
@@ -141,7 +141,9 @@ class CheckpointKeeper:
         """Look once; with ``writer_alive`` None the attempt's folder tells whether the writer is alive."""
 
         def alive() -> bool:
-            return liveness(self.folder) == Liveness.ALIVE if writer_alive is None else writer_alive
+            if writer_alive is not None:
+                return writer_alive
+            return engine_of(self.attempt).state(order_of(self.attempt)) == Liveness.ALIVE
 
         last = writer_alive is not None
         self._read_glob(last=last)

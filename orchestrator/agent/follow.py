@@ -5,11 +5,9 @@ which the file was read is committed together with everything derived from it (d
 """
 
 import math
-import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypedDict
 
 from django.conf import settings
@@ -26,9 +24,9 @@ from orchestrator.agent.telemetry.sources import PRINTED, Sources
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import lifecycle, plan_changes, progress
+from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
-from orchestrator.store.files.untrusted import open_plain
 from orchestrator.store.logs.chunks import read_log
 from orchestrator.store.logs.lines import LineIndex
 from orchestrator.store.logs.merged import MergedIndex
@@ -131,6 +129,9 @@ class Follower:
     def close(self) -> None:
         self.writer.close()
 
+    def _read(self, name: str, offset: int, limit_bytes: int) -> bytes:
+        return engine_of(self.attempt).read(order_of(self.attempt), name, offset, limit_bytes)
+
     def poll(self, *, at_end: bool = False) -> bool:
         """Read what is new; True if more is waiting.
 
@@ -143,7 +144,7 @@ class Follower:
             self.merged.note(seen, time.time(), at_end=at_end)
         if at_end:
             self._pass_over_too_much()
-        data = _read_plain(self.folder.metrics, self.metrics_offset, MOST_BYTES_A_POLL)
+        data = self._read(self.folder.metrics.name, self.metrics_offset, MOST_BYTES_A_POLL)
         now = time.time()
         full = len(data) == MOST_BYTES_A_POLL
         batch = parse_lines(data, now=now, last_step=self.last_step, at_end=at_end and not full)
@@ -419,15 +420,3 @@ def _first_epoch(attempt: Attempt) -> int:
         if state.get("parser", {}).get("standing", {}).get("first_epoch") == 0:
             return 0
     return 1
-
-
-def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:
-    """Bytes of a regular file; empty if the run replaced the file by something else."""
-    try:
-        fd = open_plain(path)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, limit_bytes, offset)
-    finally:
-        os.close(fd)

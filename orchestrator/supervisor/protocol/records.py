@@ -52,11 +52,19 @@ def read_record(path: Path) -> Record | None:
             return None
         with os.fdopen(fd, "rb", closefd=False) as file:
             data = file.read(LARGEST_RECORD_BYTES + 1)
-        record = json.loads(data) if data and len(data) <= LARGEST_RECORD_BYTES else None
-    except (OSError, ValueError, RecursionError):
+    except OSError:
         return None
     finally:
         os.close(fd)
+    return parse_record(data)
+
+
+def parse_record(data: bytes) -> Record | None:
+    """The record that these bytes are; None if they are not one of ours."""
+    try:
+        record = json.loads(data) if data and len(data) <= LARGEST_RECORD_BYTES else None
+    except (ValueError, RecursionError):
+        return None
     return record if isinstance(record, dict) else None
 
 

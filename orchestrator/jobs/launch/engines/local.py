@@ -5,10 +5,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 from django.conf import settings
 
 from orchestrator.jobs.launch.engines.port import NotStarted, Order
+from orchestrator.store.files.untrusted import open_beneath, open_plain
+from orchestrator.store.layout import Home
+from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.orders import order_checkpoint, order_profile, order_stop
 from orchestrator.supervisor.protocol.records import read_record, write_record
@@ -62,11 +66,41 @@ class LocalEngine:
         except BlockingIOError:
             return False
         else:
-            write_record(folder.exit, dict(record))
+            # It may have come, run and gone since it was given up: its own record is the true one.
+            if read_record(folder.supervisor) is not None or _ended(folder, order):
+                return False
+            write_record(folder.exit, record)
             return True
         finally:
             os.close(fd)
 
+    def state(self, order: Order) -> Liveness:
+        return liveness(_folder(order))
+
+    def end_leftovers(self, order: Order) -> int:
+        return end_leftovers(_folder(order))
+
+    def read(self, order: Order, name: str, offset: int, limit_bytes: int) -> bytes:
+        try:
+            root = _folder(order).root
+            fd = open_beneath(root, name) if "/" in name else open_plain(root / name)
+        except OSError:
+            return b""
+        try:
+            return os.pread(fd, limit_bytes, offset)
+        finally:
+            os.close(fd)
+
+
+def _ended(folder: AttemptFolder, order: Order) -> bool:
+    record = read_record(folder.exit) or {}
+    return record.get("number") == order.attempt and record.get("nonce") == order.nonce
+
 
 def _folder(order: Order) -> AttemptFolder:
-    return settings.HOME.job(order.job).attempt(order.attempt)
+    return _folder_in(settings.HOME, order)
+
+
+@lru_cache(maxsize=1024)  # the agent asks for each live attempt's state ten times a second
+def _folder_in(home: Home, order: Order) -> AttemptFolder:
+    return home.job(order.job).attempt(order.attempt)

@@ -5,6 +5,8 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from orchestrator.models import Attempt
+from orchestrator.supervisor.liveness import Liveness
+from orchestrator.supervisor.protocol.records import LARGEST_RECORD_BYTES, Record, parse_record
 
 
 class Order(NamedTuple):
@@ -20,6 +22,8 @@ class NotStarted(Exception):
 
 
 class Engine(Protocol):
+    """Starts, asks and reads the supervisors of attempts; any call may come twice, late, or not at all."""
+
     def start(self, order: Order, secrets: Mapping[str, str]) -> None:
         """Start the supervisor of an attempt whose folder is prepared; nothing where it has one.
 
@@ -50,7 +54,45 @@ class Engine(Protocol):
         """
 
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
-        """Leave an exit record, so that no supervisor can start any more; False where there is one."""
+        """Leave an exit record, so that no supervisor can start any more.
+
+        False, and nothing is written, where the attempt has a supervisor, had one, or has an exit record of its own:
+        ``state`` tells which.
+
+        Raises:
+            OSError: the record could not be written.
+        """
+
+    def state(self, order: Order) -> Liveness:
+        """Judge whether the attempt lives; UNKNOWN where its node does not answer, never an error."""
+
+    def end_leftovers(self, order: Order) -> int:
+        """SIGKILL what a dead supervisor left behind; the number of processes. Only for an attempt that is DYING.
+
+        Raises:
+            OSError: the node does not answer; some may have ended.
+        """
+
+    def read(self, order: Order, name: str, offset: int, limit_bytes: int) -> bytes:
+        """Read a file of the attempt's folder from a byte on.
+
+        Empty at the file's end, and where there is none or the run put something else in its place.
+
+        Args:
+            name: the file's path in the folder, such as ``metrics.jsonl``.
+
+        Raises:
+            OSError: the node does not answer, which says nothing about the file.
+        """
+
+
+def read_whole(engine: Engine, order: Order, name: str) -> Record | None:
+    """A record of the attempt; None if it is missing or not one of ours.
+
+    Raises:
+        OSError: the node does not answer.
+    """
+    return parse_record(engine.read(order, name, 0, LARGEST_RECORD_BYTES + 1))
 
 
 def order_of(attempt: Attempt) -> Order:
