@@ -104,7 +104,8 @@ def test_lines_are_read_by_offset_each_exactly_once(engine, prepared):
 
     def read_on() -> bytes:
         name = launcher.folder_of(attempt).metrics.name
-        return told(lambda: engine.read(order_of(attempt), name, len(read), 97))
+        more: bytes = told(lambda: engine.read(order_of(attempt), name, len(read), 97))
+        return more
 
     def is_read_to_its_end() -> bool:
         ended = engine.state(order_of(attempt)) is Liveness.ENDED
@@ -123,7 +124,8 @@ def test_what_is_no_file_of_the_attempt_reads_as_empty(engine, prepared):
     order = order_of(attempt)
 
     def reads(name: str) -> bytes:
-        return told(lambda: engine.read(order, name, 0, 100))
+        text: bytes = told(lambda: engine.read(order, name, 0, 100))
+        return text
 
     names = ("nothing.json", "logs", "logs/nothing", "linked", "../../work/train.py", "/etc/passwd")
     assert {name: reads(name) for name in names} == dict.fromkeys(names, b"")
