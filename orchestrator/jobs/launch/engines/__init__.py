@@ -1,7 +1,7 @@
 """Engines: what starts an attempt's supervisor on a node and carries orders to it.
 
 Queue, placement, launch record and checkpoints are Berth's own on every engine. ``local`` is the only engine; another
-one is added beside it and chosen in ``engine_of``. What the agent reads of an attempt are still local files.
+one is added beside it and chosen in ``engine_of``. Logs and checkpoints of an attempt are still read as local files.
 """
 
 from orchestrator.jobs.launch.engines.local import LocalEngine
