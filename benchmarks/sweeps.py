@@ -33,6 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure, Outcome
+from benchmarks.next_trial import measure_next_trial_s
+from benchmarks.stats import median, spread
 from orchestrator.sweeps.core.history import History, Report, Search, Trial, TrialState
 from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.rungs import ETA, Verdict, next_rung, resumable, rungs_for, verdict_at
@@ -55,6 +57,7 @@ FIGURES = (
         for budget in (2, 5, 10)
     ),
     Figure("suggest_ms_p95", "ms", "one suggestion with 1,000 finished trials", 500),
+    Figure("next_trial_s", "s", "from a trial's rung to the first line of the next trial, warm, median", 1.5),
 )
 BUDGETS = (2, 5, 10)
 TABLE = Path(__file__).parent / "data" / "curves" / "lcbench_dev.npz"
@@ -351,7 +354,11 @@ def cores() -> int:
 
 
 def measure() -> Outcome:
-    return compare(Run(read_tables(TABLE), seeds=SEEDS, processes=cores()))
+    outcome = compare(Run(read_tables(TABLE), seeds=SEEDS, processes=cores()))
+    times_s = measure_next_trial_s()
+    outcome.figures["next_trial_s"] = median(times_s)
+    outcome.details["next_trial_s"] = spread(times_s, 3)
+    return outcome
 
 
 def main() -> None:
