@@ -89,7 +89,10 @@ def test_members_of_an_array_are_compared_by_their_index(reader, ada, make_job, 
 def test_grid_without_anything_to_compare_says_so(reader, ada, make_job, query, words):
     make_job(owner=ada, name="only", arguments={"lr": 1})
 
-    assert words in html_of(reader(ada).get(reverse("job-grid"), query))
+    page = html_of(reader(ada).get(reverse("job-grid"), query))
+
+    assert words in page
+    assert "js/sweep.js" not in page  # it waits for the first trial, and loads the page again once there are some
 
 
 @pytest.mark.parametrize("name", ["job-grid", "job-grid-picture", "job-grid-curves"])
