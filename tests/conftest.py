@@ -22,7 +22,7 @@ from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
 from tests import marks
 from tests.system.server import Prepared, prepare_once
-from tests.tools import turns
+from tests.tools import hangs, turns
 
 # CI tries the same examples each time; elsewhere every run tries others.
 # How long an example takes says how busy the machine is; speeds are in benchmarks/.
@@ -43,6 +43,10 @@ def lacking(reason: str) -> NoReturn:
     if os.environ.get("BERTH_CI") == "1":
         pytest.fail(f"continuous integration must have what this test needs: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hangs.watch(config, config.rootpath / "build" / "tests")
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-django has put tests with transactions last

@@ -155,7 +155,13 @@ PROMISED = {
         "oom_trials_max",
         "oom_batch_min",
     },
-    "sweeps": {"regret_vs_optuna_2", "regret_vs_optuna_5", "regret_vs_optuna_10", "suggest_ms_p95"}
+    "sweeps": {
+        "regret_vs_optuna_2",
+        "regret_vs_optuna_5",
+        "regret_vs_optuna_10",
+        "suggest_ms_p95",
+        "next_trial_s",
+    }
     | {f"regret_vs_optuna_our_rungs_{budget}" for budget in (2, 5, 10)},
     "environments": {"env_warm_s", "env_again_ms", "env_disk_x", "env_cold_s"},
     "soak": {"growth_percent_max", "growth_mib_max", "frames_per_s", "soak_s"},

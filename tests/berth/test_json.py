@@ -69,6 +69,17 @@ berth model ls
 berth model add json-model eval
 berth model show json-model
 berth model rm json-model
+berth model add json-model eval
+berth model add json-other eval
+berth model evaluate json-model
+berth model export json-model
+berth model quantize json-model
+berth model prune json-model
+berth model distil json-model --student model.py:build
+berth model average json-model json-other
+berth model ensemble json-model json-other
+berth model explain json-model
+berth model recipes json-model
 berth envs
 berth envs list
 berth envs remove 0123

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -226,6 +226,14 @@ def settle(page: Page) -> None:
         assert time.monotonic() < deadline, f"{page.url} still waits for {asked}"
         quiet = 0 if asked else quiet + 1
         page.wait_for_timeout(100)
+
+
+def wait_for_request(page: Page, held: Sequence[object]) -> None:
+    """Wait until a route has caught a request; a plain loop would go on for ever where none comes."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not held:
+        assert time.monotonic() < deadline, f"{page.url} asked for nothing that is held"
+        page.wait_for_timeout(20)
 
 
 def _check_host(url: str, server: Server, complaints: list[str]) -> None:

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, Route, expect
 from orchestrator.agent.run_values import storable
 from orchestrator.models import Attempt, AttemptState, Job, JobState
 from orchestrator.store.metrics.writer import MetricWriter, points_of
+from tests.dashboard.conftest import wait_for_request
 
 pytestmark = [
     pytest.mark.slow,
@@ -261,8 +262,7 @@ def test_while_numbers_are_asked_for_nobody_is_told_that_there_are_none(
     page.route(re.compile(r"/metrics\?"), lambda route: held.append(route))
 
     page.goto(f"{server.url}/jobs/{job.pk}")
-    while not held:
-        page.wait_for_timeout(20)
+    wait_for_request(page, held)
     expect(page.locator("#values tbody tr")).to_have_text(["loss2.4"])
     expect(page.locator("#charts-empty")).to_be_hidden()
     held.pop().continue_()
@@ -270,8 +270,7 @@ def test_while_numbers_are_asked_for_nobody_is_told_that_there_are_none(
     expect(page.locator("#values")).to_be_hidden()
 
     page.locator("#chart-x").select_option("time")
-    while not held:
-        page.wait_for_timeout(20)
+    wait_for_request(page, held)
     expect(page.locator("#charts-empty")).to_be_hidden()
     held.pop().continue_()
 

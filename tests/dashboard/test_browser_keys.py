@@ -8,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Route, expect
 
 from orchestrator.models import Job, JobState
-from tests.dashboard.conftest import settle
+from tests.dashboard.conftest import settle, wait_for_request
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,8 +47,7 @@ def test_a_quick_enter_opens_what_the_key_before_it_chose(server, open_page, ada
 
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    while not held:
-        page.wait_for_timeout(20)
+    wait_for_request(page, held)
     held[0].continue_()
 
     expect(page).to_have_url(re.compile(f"/jobs/{job.pk}$"))
@@ -91,7 +90,7 @@ def test_the_palette_changes_the_theme_and_the_next_page_keeps_it(server, open_p
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
 
     page.keyboard.press("Control+k")
-    page.keyboard.type("dark th")
+    page.get_by_role("combobox", name="Search or run").fill("dark th")
     page.get_by_role("option", name="Dark theme").click()
 
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
@@ -110,14 +109,12 @@ def test_the_palette_says_that_it_searches_until_the_server_has_answered(server,
     page.keyboard.press("Control+k")
     page.get_by_role("combobox", name="Search or run").fill("zzz")
     expect(page.locator("#palette-none")).to_have_text("Searching ...")
-    while not held:
-        page.wait_for_timeout(20)
+    wait_for_request(page, held)
     held.pop().continue_()
     expect(page.locator("#palette-none")).to_contain_text("Nothing has this name.")
     page.get_by_role("combobox", name="Search or run").fill("zzzz")
     expect(page.locator("#palette-none")).to_have_text("Searching ...")
-    while not held:
-        page.wait_for_timeout(20)
+    wait_for_request(page, held)
     held.pop().abort("connectionrefused")
     expect(page.locator("#palette-none")).to_contain_text("The server did not answer")
 

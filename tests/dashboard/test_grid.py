@@ -92,7 +92,9 @@ def test_grid_without_anything_to_compare_says_so(reader, ada, make_job, query, 
     page = html_of(reader(ada).get(reverse("job-grid"), query))
 
     assert words in page
-    assert "js/sweep.js" not in page  # it waits for the first trial, and loads the page again once there are some
+    assert (
+        "js/sweep.js" not in page
+    )  # it waits for the first trial, and loads the page again once there are some
 
 
 @pytest.mark.parametrize("name", ["job-grid", "job-grid-picture", "job-grid-curves"])

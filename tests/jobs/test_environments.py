@@ -119,7 +119,7 @@ def test_pinned_torch_is_installed_and_nothing_of_the_servers_is_seen(home, whee
 def test_another_torch_brings_what_it_needs_also_in_the_servers_own_version(home, wheels):
     version = server_base().versions["filelock"]
     make_wheel(wheels, "filelock", version)
-    make_wheel(wheels, "torch", "1.0", needs=["filelock"])
+    make_wheel(wheels, "torch", "1.0", needs=[f"filelock=={version}"])  # an index may have a newer one
 
     row = prepared("torch==1.0")
 

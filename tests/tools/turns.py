@@ -6,6 +6,7 @@ A file's servers, browsers and models are then made once. Dear files at the end 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 # By the seconds of a core that each took, from 200 down to 10. A file that is missing here only costs time.
 DEAREST = (
@@ -90,6 +91,17 @@ class ByFile(LoadScopeScheduling):
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False  # it would begin with the files of most tests
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give what a lost worker had left to others, without the test that ended it; the base class repeats that."""
+        for unit in self.assigned_work[node].values():
+            for test, done in unit.items():
+                if not done:
+                    unit[test] = True
+                    super().remove_node(node)
+                    return str(test)
+        super().remove_node(node)
+        return None
 
     def _split_scope(self, nodeid: str) -> str:
         return turn_of(nodeid)
