@@ -117,7 +117,7 @@ def cli(web: Web, plain: Path, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A whole Berth that runs jobs, on four simulated devices."""
     server = Server.copy_of(prepared, tmp_path_factory.mktemp("lab") / "berth", "sim:4x80GiB")

@@ -7,15 +7,27 @@ import pytest
 
 from tests.system.server import Prepared, Server
 
+_shared: list[Server] = []  # at most one, in this worker
+
 
 @pytest.fixture(scope="session")
 def server(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of eight simulated GPUs that all tests of a session share; each leaves it idle and whole."""
     server = Server.copy_of(prepared, tmp_path_factory.mktemp("shared") / "berth", "sim:8x80GiB")
     try:
-        yield server.start()
+        _shared.append(server.start())
+        yield server
     finally:
         server.clean_up()
+        _shared.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _resting_server() -> Iterator[None]:
+    """Between the files that use it, the shared server costs other tests no processor."""
+    yield
+    for server in _shared:
+        server.rest()
 
 
 @pytest.fixture(scope="module")
