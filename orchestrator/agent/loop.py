@@ -117,6 +117,7 @@ class Loop:
         if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
             self.swept_at = time.monotonic()
             self.sweeper.sweep(now)
+        self.sweeper.wake_sweeps_in_time(now)
         self.sweeper.pass_when_due(now)
 
     def _follow_some(self, attempts: list[Attempt]) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -14,6 +15,7 @@ from orchestrator.models import Sweep, SweepState
 
 logger = logging.getLogger(__name__)
 
+LOOK_EVERY_S = 0.25
 LOOK_AGAIN = timedelta(seconds=15)  # even without news: device time may be spent
 HELP_AFTER = timedelta(seconds=5)
 
@@ -26,13 +28,20 @@ class Woken(NamedTuple):
 
 
 class SweepWakeUps:
-    """Call ``look`` every second; a wake-up that is lost delays a sweep by seconds."""
+    """Call ``look`` every second, and ``look_in_time`` at every turn; a wake-up that is lost delays a sweep by seconds."""
 
     def __init__(self) -> None:
         self._woken: dict[UUID, Woken] = {}
+        self._looked_at = 0.0
         self._helper: threading.Thread | None = None
 
+    def look_in_time(self, now: datetime) -> None:
+        """Look as often as metrics come while any sweep is at work: until its rung is seen, a trial trains in vain."""
+        if self._woken and time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+            self.look(now)
+
     def look(self, now: datetime) -> None:
+        self._looked_at = time.monotonic()
         late = []
         sweeps = _with_news()
         self._woken = {sweep: woken for sweep, woken in self._woken.items() if sweep in sweeps}

@@ -96,6 +96,10 @@ class Sweeper:
     def wake_sweeps(self, now: datetime) -> None:
         self.sweep_wake_ups.look(now)
 
+    def wake_sweeps_in_time(self, now: datetime) -> None:
+        """Between two sweeps of this class, for sweeps of trials."""
+        self.sweep_wake_ups.look_in_time(now)
+
     def take_over_recipes(self, now: datetime) -> None:
         if (self.recipes is None or not self.recipes.is_alive()) and (ended := recipes_ending.ended()):
             self.recipes = threading.Thread(
