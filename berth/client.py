@@ -1125,6 +1125,93 @@ class Session(Record):
     ended_at: datetime | None
 
 
+class Replica(Record):
+    """A job that answers for a service."""
+
+    job: str
+    state: str  # ready, starting, or the state of its job
+    revision: int
+    devices: list[str]
+
+
+class Service(Record):
+    """Programs that answer requests at one address; what changes it returns it as it is then."""
+
+    name: str
+    owner: str
+    pool: str
+    address: str
+    state: str  # on, stopped or failed
+    reason: str
+    runs: str
+    revision: int
+    replicas: list[Replica]
+    ready: int
+    min_replicas: int
+    max_replicas: int
+    idle_s: float
+    deadline_s: float
+    parallel: int
+    most_waiting: int
+    health_path: str
+    traffic: Mapping[str, float | None]
+    asked_at: datetime | None
+    keys: list[str]
+    created_at: datetime
+    _parts = {"replicas": Replica}
+
+    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+        super().__init__(json)
+        self.berth = berth
+
+    def refresh(self) -> Self:
+        self.json = self.berth.get(self._path())
+        return self
+
+    def change(self, code: str | Path | None = None, *, job: Spec | None = None, **rules: Any) -> Self:
+        """Change rules, job or code; new replicas take over once they are ready.
+
+        Args:
+            code: as ``Berth.run`` takes it.
+            job: all fields of a replica's job.
+            rules: ``min_replicas``, ``max_replicas``, ``idle_s``, ``deadline_s`` and others.
+        """
+        spec: Spec = {**job} if job else {}
+        body = {**({"job": spec} if job is not None else {}), **rules}
+        if code is None:
+            self.json = self.berth.send("PATCH", self._path(), json=body).json()
+            return self
+        part, name, data = _read_code(Path(code), spec)
+        as_form = {part: (name, data), "service": (None, json.dumps(body).encode(), "application/json")}
+        self.json = self.berth.send("POST", self._path("code"), files=as_form).json()
+        return self
+
+    def stop(self) -> Self:
+        """Stop its replicas and refuse requests until it is started again."""
+        self.json = self.berth.send("POST", self._path("stop")).json()
+        return self
+
+    def start(self) -> Self:
+        """Let a stopped or failed service answer again."""
+        self.json = self.berth.send("POST", self._path("start")).json()
+        return self
+
+    def remove(self) -> None:
+        """Remove it with its keys; the jobs of its replicas stay, stopped."""
+        self.berth.send("DELETE", self._path())
+
+    def make_key(self, name: str) -> str:
+        """Make a key that opens this service and nothing else; this is its only copy."""
+        return str(self.berth.send("POST", self._path("keys"), json={"name": name}).json()["key"])
+
+    def remove_key(self, name: str) -> None:
+        """Refuse requests with a key from now on."""
+        self.berth.send("DELETE", self._path(f"keys/{quote(name, safe='')}"))
+
+    def _path(self, below: str = "") -> str:
+        return f"/services/{quote(self.json['name'], safe='')}/{below}".rstrip("/")
+
+
 class _TimeLimit(TypedDict, total=False):
     time_limit_s: float | None
 
@@ -1241,6 +1328,35 @@ class Berth:
     def stop_session(self, session_id: str) -> Session:
         """End a session for good."""
         return Session(self.send("POST", f"/sessions/{quote(session_id, safe='')}/stop").json())
+
+    def serve(
+        self, name: str, code: str | Path | None = None, *, job: Spec | None = None, **rules: Any
+    ) -> Service:
+        """Begin a service; its first replica starts with the first request, or now with ``min_replicas``.
+
+        Args:
+            name: part of its address.
+            code: as ``run`` takes it.
+            job: the fields of a replica's job, with its ``command``.
+            rules: ``min_replicas``, ``max_replicas``, ``idle_s``, ``deadline_s`` and others; docs/reference/api.md.
+        """
+        spec: Spec = {**job} if job else {}
+        files = {}
+        if code is not None:
+            part, file_name, data = _read_code(Path(code), spec)
+            files = {part: (file_name, data)}
+        body = {"name": name, "job": spec, **rules}
+        as_form = {**files, "service": (None, json.dumps(body).encode(), "application/json")}
+        sent: dict[str, Any] = {"files": as_form} if files else {"json": body}
+        return Service(self.send("POST", "/services", **sent).json(), self)
+
+    def service(self, name: str) -> Service:
+        """Find a service by its name."""
+        return Service(self.get(f"/services/{quote(name, safe='')}"), self)
+
+    def services(self) -> list[Service]:
+        """List the services that the caller may see, by name."""
+        return [Service(each, self) for each in self.pages("/services")]
 
     def plan(self, **spec: Unpack[Spec]) -> Plan:
         """Plan when and where a job would run if it were submitted now; submits nothing."""

@@ -17,6 +17,7 @@ from berth.cli import (
     look_commands,
     model_commands,
     server_commands,
+    service_commands,
     session_commands,
     share_commands,
     steer_commands,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from berth.client import BerthError
 
 CANNOT = 2  # exit status of a command that failed
-SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan", "sweep", "session"})
+SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan", "sweep", "session", "service"})
 # The parser's class of unknown options and of words too many; typer exports only the class below it.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -77,6 +78,7 @@ for subject in (
     steer_commands,
     fetch_commands,
     model_commands,
+    service_commands,
     device_commands,
     account_commands,
     share_commands,

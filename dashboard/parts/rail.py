@@ -30,6 +30,7 @@ PLACES = (
     Place("sweeps", "Sweeps", "sweeps", "sweeps"),
     Place("projects", "Projects", "projects", "projects"),
     Place("sessions", "Sessions", "sessions", "sessions"),
+    Place("services", "Services", "services", "services"),
     Place("datasets", "Datasets", "datasets", "datasets"),
     Place("models", "Models", "models", "models"),
     Place("environments", "Environments", "environments", "environments"),

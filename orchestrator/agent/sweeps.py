@@ -36,6 +36,7 @@ from orchestrator.models import (
 )
 from orchestrator.recipes import ending as recipes_ending
 from orchestrator.scheduler import passes as placement
+from orchestrator.services import controller as services
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.sweeps.keeping import losers_first
 
@@ -69,6 +70,7 @@ class Sweeper:
         self.launches: dict[int, threading.Thread] = {}
         self.sweep_wake_ups = SweepWakeUps()
         self.recipes: threading.Thread | None = None
+        self.services: threading.Thread | None = None
         self.left_alone_at = float("-inf")  # when the agent last did a worker's work
 
     def sweep(self, now: datetime) -> None:
@@ -82,6 +84,7 @@ class Sweeper:
             fetching.sweep,
             self.wake_sweeps,
             self.take_over_recipes,
+            self.keep_services,
             drains.end_drains,
             self.pass_in_time,
             self.clean,
@@ -106,6 +109,13 @@ class Sweeper:
                 target=recipes_ending.take_over_all, args=(ended,), name="recipes", daemon=True
             )
             self.recipes.start()
+
+    def keep_services(self, now: datetime) -> None:
+        if (self.services is None or not self.services.is_alive()) and (found := list(services.at_work())):
+            self.services = threading.Thread(
+                target=services.advance_all, args=(found,), name="services", daemon=True
+            )
+            self.services.start()
 
     def pass_in_time(self, now: datetime) -> None:
         self.wake_at = placement.next_wake_at()  # passes of workers change it, too

@@ -35,6 +35,7 @@ from orchestrator.api.resources import (
     search,
     secrets,
     server_parts,
+    services,
     sessions,
     sweeps,
     timeline,
@@ -43,6 +44,7 @@ from orchestrator.api.resources import (
     usage,
 )
 from orchestrator.api.resources.schemas import JobChanges
+from orchestrator.services.asking import ServiceChanges, ServiceSpec
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.asking import SweepChanges, SweepSpec
 
@@ -55,7 +57,7 @@ api = BerthAPI(
     parser=StrictParser(),
     renderer=JsonRenderer(),
     docs_decorator=show_schema,
-    bodies=(JobSpec, JobChanges, SweepSpec, SweepChanges),
+    bodies=(JobSpec, JobChanges, SweepSpec, SweepChanges, ServiceSpec, ServiceChanges),
 )
 for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja would answer these itself
     api.add_exception_handler(_kind, answer_error)
@@ -93,6 +95,7 @@ for _prefix, _router in (
     ("/plan", plan.router),
     ("/sweeps", sweeps.router),
     ("/sessions", sessions.router),
+    ("/services", services.router),
     ("/timeline", timeline.router),
     ("/usage", usage.router),
     ("/health", server_parts.router),

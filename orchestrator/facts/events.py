@@ -108,3 +108,16 @@ class SweepFact(StrEnum):
     TRIAL_STOPPED = "sweep_trial_stopped"
     TRIAL_WAITS = "sweep_trial_waits"
     TRIAL_NOT_NEEDED = "sweep_trial_not_needed"
+
+
+class ServiceFact(StrEnum):
+    """Why a service is in its state, and why it stops a replica."""
+
+    STOPPED_BY = "service_stopped_by"
+    DIES_AGAIN = "service_dies_again"
+    CANNOT_SUBMIT = "service_cannot_submit"
+    UPDATE_FAILED = "service_update_failed"
+
+    REPLICA_IDLE = "service_replica_idle"
+    REPLICA_REPLACED = "service_replica_replaced"
+    REPLICA_NOT_NEEDED = "service_replica_not_needed"

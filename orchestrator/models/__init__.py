@@ -29,6 +29,7 @@ from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
 from orchestrator.models.recipes import ModelRecipe, RecipeOutcome
 from orchestrator.models.scheduling import LoneRun, OwnerUse, SchedulerNotes, Slowdown, StartPromise
+from orchestrator.models.services import Service, ServiceKey, ServiceReplica, ServiceState
 from orchestrator.models.sessions import SessionPass
 from orchestrator.models.sharing import LinkKind, Note, ShareLink
 from orchestrator.models.sweeps import SETTINGS_VARIABLE, RungReport, Sweep, SweepState, SweepTrial
@@ -96,6 +97,10 @@ __all__ = [
     "SchedulerNotes",
     "SchedulerTerm",
     "Scope",
+    "Service",
+    "ServiceKey",
+    "ServiceReplica",
+    "ServiceState",
     "SessionPass",
     "ShareLink",
     "Sharing",

@@ -225,6 +225,11 @@ class Job(models.Model):
         return bool(self.spec_fields.get("kind") == "session")
 
     @property
+    def has_socket(self) -> bool:
+        """As ``JobSpec.has_socket``."""
+        return self.spec_fields.get("kind") in ("session", "service")
+
+    @property
     def log_count(self) -> int:
         """The number of logs of an attempt: one of each rank; a command or session has one, whatever it starts."""
         if self.spec_fields.get("command") or self.is_session:

@@ -27,10 +27,11 @@ from dashboard.live.routing import WithPolling, websocket_urlpatterns  # noqa: E
 from orchestrator.api.http.agents_door import AgentsDoor  # noqa: E402  # likewise
 from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
 from orchestrator.server.sessions_port import SessionsPort  # noqa: E402  # likewise
+from orchestrator.services.door import ServicesDoor  # noqa: E402  # likewise
 
 application = ProtocolTypeRouter(
     {
-        "http": WithPolling(BodyLimit(AgentsDoor(Departures(django_application)))),
+        "http": ServicesDoor(WithPolling(BodyLimit(AgentsDoor(Departures(django_application))))),
         "websocket": URLRouter(websocket_urlpatterns),
         "lifespan": SessionsPort(),
     }

@@ -130,7 +130,7 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra=describe_fields)
 
     name: Name | None = None
-    kind: Literal["script", "model", "session"] = "script"
+    kind: Literal["script", "model", "session", "service"] = "script"
     entrypoint: RelativePath | None = DEFAULT_SCRIPT
     module: Module | None = None
     command: Annotated[list[Argument], AfterValidator(_command), Field(max_length=1000)] = Field(
@@ -197,6 +197,9 @@ class JobSpec(BaseModel):
             raise ValueError(
                 f"{given[1]}: give one of entrypoint, module and command, not {given[0]} and {given[1]}"
             )
+        if self.kind == "service":
+            self._become_service(given)
+            return self
         if self.is_session or self.program:
             self._become_session(given)
             return self
@@ -219,12 +222,26 @@ class JobSpec(BaseModel):
             raise ValueError(f"{given[0]}: a session runs a program or a command; leave {given[0]} out")
         if self.kind == "model":
             raise ValueError("program: Berth starts a model itself; leave the program out")
-        for name in ("array", "max_gpus", "min_gpus"):
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name}: a session is one run on a fixed number of devices; leave it out")
+        self._check_fixed("a session")
         self.kind, self.entrypoint = "session", None
         if not given:
             self.program = "jupyter"
+
+    def _become_service(self, given: Sequence[str]) -> None:
+        """Make this a replica of a service: one command that listens, on devices that stay the same.
+
+        Raises:
+            ValueError: something else is started, or a field that services cannot follow is set.
+        """
+        if given != ["command"]:
+            raise ValueError("command: a service runs a command that listens on BERTH_SOCKET; give it alone")
+        self._check_fixed("a service")
+        self.entrypoint = None
+
+    def _check_fixed(self, what: str) -> None:
+        for name in ("array", "max_gpus", "min_gpus"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name}: {what} is one run on a fixed number of devices; leave it out")
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -266,6 +283,11 @@ class JobSpec(BaseModel):
     def is_session(self) -> bool:
         """Whether people work in it through the browser, rather than wait for its end."""
         return self.kind == "session"
+
+    @property
+    def has_socket(self) -> bool:
+        """Whether its program listens on a socket of its own: a session's, or that of a service's replica."""
+        return self.kind in ("session", "service")
 
     @property
     def runs_once(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from berth.cli.app import app
-from berth.client import Berth, Job, Sweep
+from berth.client import Berth, Job, Service, Sweep
 from orchestrator.api import api
 from orchestrator.api.http.samples import ADDRESS, SAMPLES
 
@@ -77,7 +77,8 @@ def test_the_client_has_what_python_calls(operation: str) -> None:
         if isinstance(owner, ast.Name):
             held: type = Berth
         else:
-            held = Sweep if "sweep" in ast.unparse(owner) else Job
+            named = ast.unparse(owner)
+            held = Sweep if "sweep" in named else Service if "service" in named else Job
         assert callable(getattr(held, call.func.attr))
 
 

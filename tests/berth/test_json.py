@@ -88,6 +88,15 @@ berth sweep train.py --set lr=log:1e-5..1e-1 --metric loss --direction minimize 
 berth sweeps
 berth best {sweep}
 berth session start --command true --at 2h
+berth service run json-service train.py --command true
+berth service
+berth service list
+berth service show json-service
+berth service change json-service --most 2
+berth service key json-service who
+berth service stop json-service
+berth service start json-service
+berth service remove json-service
 berth session
 berth session list
 berth session stop {session}

@@ -42,6 +42,7 @@ ADDRESSES = (
     "/benchmarks",
     "/jobs/grid",
     "/sweeps",
+    "/services",
     "/sessions",
     "/sweeps/new",
     "/pools",

@@ -44,6 +44,7 @@ ADDRESSES = (
     "/submit",
     "/datasets",
     "/models",
+    "/services",
     "/sessions",
     "/environments",
     "/pools",

@@ -134,6 +134,34 @@ SAMPLES = {
         'berth.run(kind="session", program="jupyter", with_packages=["pandas"])',
     ),
     "stop_session": Sample(None, "berth session stop 4f2a91c3", 'berth.stop_session("4f2a91c3")'),
+    "list_services": Sample(None, "berth service list", "berth.services()"),
+    "begin_service": Sample(
+        {"name": "digits", "job": {"command": ["python", "serve.py"], "source": {"text": _CODE}}},
+        "berth service run digits . -- python serve.py",
+        'berth.serve("digits", ".", job={"command": ["python", "serve.py"]})',
+    ),
+    "get_service": Sample(None, "berth service show digits", 'berth.service("digits")'),
+    "change_service": Sample(
+        {"max_replicas": 4},
+        "berth service change digits --most 4",
+        'berth.service("digits").change(max_replicas=4)',
+    ),
+    "change_service_code": Sample(
+        {"job": {"command": ["python", "serve.py"], "source": {"text": _CODE}}},
+        "berth service run digits . -- python serve.py",
+        'berth.service("digits").change(".", job={"command": ["python", "serve.py"]})',
+    ),
+    "stop_service": Sample(None, "berth service stop digits", 'berth.service("digits").stop()'),
+    "start_service": Sample(None, "berth service start digits", 'berth.service("digits").start()'),
+    "remove_service": Sample(None, "berth service remove digits", 'berth.service("digits").remove()'),
+    "make_service_key": Sample(
+        {"name": "web site"},
+        "berth service key digits 'web site'",
+        'berth.service("digits").make_key("web site")',
+    ),
+    "remove_service_key": Sample(
+        None, "berth service key digits 'web site' --remove", 'berth.service("digits").remove_key("web site")'
+    ),
     "list_devices": Sample(None, "berth top", "berth.devices()"),
     "get_device": Sample(None, "berth gpu 0", None),
     "change_device": Sample(

@@ -127,7 +127,7 @@ def prepare(job: Job, attempt: Attempt) -> None:
     home_folder = settings.HOME.job(job.pk)
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)
-    if job.is_session:
+    if job.has_socket:
         folder.session.mkdir(mode=0o700, exist_ok=True)
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
     if attempt.number == 1:

@@ -105,7 +105,7 @@ def describe(
             **caches.variables(cache),
             **_path_of_project(job, folder),
             **_environment(job, attempt, folder, devices, data, resume),
-            **(session_programs.variables(job, attempt_folder) if spec.is_session else {}),
+            **(session_programs.variables(job, attempt_folder) if spec.has_socket else {}),
         },
         "ranks": 1 if spec.runs_once else len(devices),
         "devices": len(devices),
@@ -123,7 +123,7 @@ def describe(
         ],
         "writable": [
             *([str(cache)] if cache else []),
-            *([str(attempt_folder.session)] if spec.is_session else []),
+            *([str(attempt_folder.session)] if spec.has_socket else []),
         ],
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
         "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},

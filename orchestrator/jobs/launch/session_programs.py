@@ -1,4 +1,4 @@
-"""What a session runs: its program on a unix socket in the attempt's folder, and the variables that name the socket."""
+"""What a session or a service runs: a program on a unix socket in the attempt's folder, which variables name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,10 +45,11 @@ def variables(job: Job, folder: AttemptFolder) -> dict[str, str]:
     socket = str(folder.session_socket)
     if len(socket.encode()) > LONGEST_SOCKET_BYTES:
         raise CannotLaunch(
-            f"The session's socket would be {socket}, which is longer than the {LONGEST_SOCKET_BYTES} bytes that the "
+            f"The program's socket would be {socket}, which is longer than the {LONGEST_SOCKET_BYTES} bytes that the "
             "system allows. Ask the operator for a shorter BERTH_HOME."
         )
-    return {"BERTH_SOCKET": socket, "BERTH_BASE_PATH": base_path(job.pk)}
+    # A service is asked by paths of its own: what comes before them at Berth's address is taken off.
+    return {"BERTH_SOCKET": socket, "BERTH_BASE_PATH": base_path(job.pk) if job.is_session else "/"}
 
 
 def started(job: Job, spec: JobSpec, python: str, folder: AttemptFolder) -> Started:

@@ -97,7 +97,7 @@ def store_code(
         Impossible: a bundle that is not stored here.
     """
     given = [part for part in (script, bundle, spec.source) if part is not None]
-    if not given and spec.is_session:
+    if not given and spec.has_socket:
         return spec, bundles.store_script(settings.HOME.bundles, EMPTY_NAME, EMPTY_TEXT), []
     if len(given) != 1:
         raise _not_once()
@@ -162,7 +162,7 @@ def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundle
     if script is None:
         data = (spec.source.text if spec.source and spec.source.text else "").encode(errors="surrogatepass")
     else:
-        if "entrypoint" not in spec.model_fields_set and own_name and not spec.is_session:
+        if "entrypoint" not in spec.model_fields_set and own_name and not spec.has_socket:
             spec = spec.model_copy(update={"entrypoint": own_name})
         limit = bundles.BundleLimits().script_bytes
         data = script.read(limit + 1)

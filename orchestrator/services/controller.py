@@ -1,0 +1,230 @@
+"""Keeps the replicas of services as they should be: begins, replaces and stops them, and stops a service that only dies.
+
+Everything is derived from rows, and each step may be repeated; the agent calls ``advance`` every second, and the door
+begins the first replica itself, so that nobody waits for that second.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from orchestrator.exceptions import OrchestratorError, TooMany
+from orchestrator.facts.events import ServiceFact
+from orchestrator.facts.record import NOTHING, Fact, fact
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition
+from orchestrator.jobs.submission import intake
+from orchestrator.models import FINAL_STATES, Job, JobState, Service, ServiceReplica, ServiceState
+from orchestrator.sentences import say_json
+from orchestrator.services.health import is_ready
+
+logger = logging.getLogger(__name__)
+
+ACTOR = "service"
+MOST_FAILURES = 3
+WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
+DRAIN_MOST_S = 30.0  # what a retired replica still answers
+
+
+class _Enough(Exception):
+    """Another process has begun the replica."""
+
+
+def advance(service: Service, now: datetime) -> None:
+    """Bring the replicas of one service up to date."""
+    look_at_replicas(service, now)
+    if service.state != ServiceState.ON:
+        end_replicas(service)
+        return
+    _replace_old(service, now)
+    _stop_retired(service, now)
+    current = [each for each in open_replicas(service) if each.revision == service.revision]
+    for replica in _beyond(service, current, now):
+        _retire(replica, now)
+    target = _target(service, now)
+    if target > len(current) and not _dies(service, now):
+        for count in range(len(current), target):
+            if not begin_replica(service, count):
+                return
+
+
+def advance_all(services: Iterable[Service]) -> None:
+    """In a thread of the agent: a replica that answers nothing must not delay a turn of it."""
+    try:
+        for service in services:
+            advance(service, timezone.now())
+    except Exception:
+        logger.exception("Keeping services failed; retrying")
+    finally:
+        connection.close()
+
+
+def at_work() -> Iterable[Service]:
+    """The services that ``advance`` may have to do something for."""
+    with_replicas = ServiceReplica.objects.exclude(job__state__in=FINAL_STATES).values("service")
+    on = Service.objects.filter(state=ServiceState.ON)
+    return (on | Service.objects.filter(pk__in=with_replicas)).select_related("owner").distinct()
+
+
+def open_replicas(service: Service) -> list[ServiceReplica]:
+    """Those that have not ended and still get requests, oldest first."""
+    rows = ServiceReplica.objects.filter(service=service, retired_at=None).exclude(
+        job__state__in=FINAL_STATES
+    )
+    return list(rows.select_related("job"))
+
+
+def ready_replicas(service: Service) -> list[ServiceReplica]:
+    """Those that requests can go to: of the newest revision that has any."""
+    ready = [each for each in open_replicas(service) if is_serving(each)]
+    newest = max((each.revision for each in ready), default=0)
+    return [each for each in ready if each.revision == newest]
+
+
+def is_serving(replica: ServiceReplica) -> bool:
+    job = replica.job
+    return job.state == JobState.RUNNING and 0 < replica.ready_attempt == job.attempt_count
+
+
+def look_at_replicas(service: Service, now: datetime) -> bool:
+    """Ask the replicas that are not ready yet; True where one has become so."""
+    found = False
+    for replica in open_replicas(service):
+        job = replica.job
+        if job.state != JobState.RUNNING or is_serving(replica):
+            continue
+        if is_ready(settings.HOME.job(job.pk).attempt(job.attempt_count), service.health_path):
+            replica.ready_attempt, replica.ready_at = job.attempt_count, now
+            replica.save(update_fields=["ready_attempt", "ready_at"])
+            found = True
+    return found
+
+
+def begin_first(service: Service) -> None:
+    """Begin a replica for requests that wait, unless those before it only failed."""
+    if not _dies(service, timezone.now()):
+        begin_replica(service, 0)
+
+
+def begin_replica(service: Service, beside: int) -> bool:
+    """Submit a replica of the newest revision; False where none may be begun now.
+
+    Args:
+        beside: the open replicas of this revision; more of them means that another process was first.
+    """
+    number = ServiceReplica.objects.filter(service=service).count() + 1
+    fields = {**service.job_fields, "name": f"{service.name} {number}", "source": {"bundle": service.bundle}}
+
+    def write(job: Job) -> None:
+        current = [each for each in open_replicas(service) if each.revision == service.revision]
+        if len(current) > beside:
+            raise _Enough
+        ServiceReplica.objects.create(service=service, job=job, revision=service.revision)
+
+    try:
+        intake.accept(service.owner, intake.parse_spec(fields), uploaded=service.bundle, beside=write)
+    except (_Enough, TooMany):  # a limit of the owner; later there may be room
+        return False
+    except OrchestratorError as error:
+        _fail(service, fact(ServiceFact.CANNOT_SUBMIT, problem=str(error)))
+        return False
+    return True
+
+
+def end_replicas(service: Service) -> None:
+    """Stop all replicas now."""
+    for replica in open_replicas(service):
+        _retire(replica, timezone.now())
+    for replica in _still_open(service):
+        _cancel(replica, fact(ServiceFact.REPLICA_NOT_NEEDED))
+
+
+def _target(service: Service, now: datetime) -> int:
+    """How many replicas of the newest revision there should be."""
+    asked_at, idle = service.asked_at, timedelta(seconds=service.idle_s)
+    if asked_at is None or now - asked_at > idle:
+        return service.min_replicas
+    return min(service.max_replicas, max(service.min_replicas, service.wanted, 1))
+
+
+def _beyond(service: Service, current: list[ServiceReplica], now: datetime) -> list[ServiceReplica]:
+    """The replicas that are not needed any more, newest first."""
+    return current[::-1][: max(0, len(current) - _target(service, now))]
+
+
+def _replace_old(service: Service, now: datetime) -> None:
+    """Retire the replicas of older revisions once as many newer ones answer as should."""
+    rows = open_replicas(service)
+    old = [each for each in rows if each.revision < service.revision]
+    answering = [each for each in rows if each.revision == service.revision and is_serving(each)]
+    idle = _target(service, now) == 0
+    for replica in old if idle else old[: len(answering)]:
+        _retire(replica, now)
+    if old and answering and service.why:
+        _change(service, why=NOTHING.as_json())
+
+
+def _stop_retired(service: Service, now: datetime) -> None:
+    """Stop what was retired, once it has had time to answer what it had begun."""
+    for replica in _still_open(service):
+        waited_s = (now - (replica.retired_at or now)).total_seconds()
+        if waited_s > min(DRAIN_MOST_S, service.deadline_s) or not is_serving(replica):
+            why = fact(ServiceFact.REPLICA_IDLE, idle_s=service.idle_s)
+            if replica.revision < service.revision:
+                why = fact(ServiceFact.REPLICA_REPLACED)
+            _cancel(replica, why)
+
+
+def _still_open(service: Service) -> list[ServiceReplica]:
+    rows = ServiceReplica.objects.filter(service=service, retired_at__isnull=False)
+    stopping = (*FINAL_STATES, JobState.STOPPING)
+    return list(rows.exclude(job__state__in=stopping).select_related("job"))
+
+
+def _dies(service: Service, now: datetime) -> bool:
+    """Whether the newest revision's replicas fail one after the other; the service then stops, or keeps the last revision."""
+    since = max(service.changed_at, now - WITHIN)
+    rows = ServiceReplica.objects.filter(
+        service=service, revision=service.revision, job__state__in=FINAL_STATES
+    )
+    newest = list(rows.select_related("job").order_by("-job__ended_at", "-pk")[:MOST_FAILURES])
+    failed = [
+        each for each in newest if each.job.state == JobState.FAILED and (each.job.ended_at or now) >= since
+    ]
+    if len(failed) < MOST_FAILURES:
+        return False
+    error = say_json(failed[0].job.ending) or failed[0].job.exit_detail
+    if any(each.revision < service.revision for each in open_replicas(service)):
+        why = fact(ServiceFact.UPDATE_FAILED, times=MOST_FAILURES, error=error)
+        if service.why != why.as_json():
+            _change(service, why=why.as_json())
+    else:
+        _fail(service, fact(ServiceFact.DIES_AGAIN, times=MOST_FAILURES, error=error))
+    return True
+
+
+def _fail(service: Service, why: Fact) -> None:
+    logger.warning("Service %s stops: %s", service, why)
+    _change(service, state=ServiceState.FAILED, why=why.as_json())
+
+
+def _retire(replica: ServiceReplica, now: datetime) -> None:
+    replica.retired_at = now
+    replica.save(update_fields=["retired_at"])
+
+
+def _cancel(replica: ServiceReplica, why: Fact) -> None:
+    try:
+        lifecycle.cancel(replica.job, by=ACTOR, why=why)
+    except IllegalTransition:
+        logger.info("%s ended before its service stopped it.", replica.job)
+
+
+def _change(service: Service, **changes: object) -> None:
+    for name, value in changes.items():
+        setattr(service, name, value)
+    service.save(update_fields=list(changes))

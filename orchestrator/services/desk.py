@@ -1,0 +1,133 @@
+"""What the web process knows of each service: its line, its traffic, and which replicas answer."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.utils import timezone
+
+from orchestrator.models import Service, ServiceKey, ServiceState
+from orchestrator.services import controller, keys
+from orchestrator.services.line import Line
+from orchestrator.services.traffic import Traffic
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+
+LOOK_EVERY_S = 0.25  # which replicas answer
+LOOK_COLD_EVERY_S = 0.05  # while requests wait for the first one
+TELL_EVERY_S = 1.0
+PEAK_S = 60.0  # over which the most requests at once say how many replicas are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A replica that requests can go to."""
+
+    job_id: UUID
+    attempt: int
+
+    @property
+    def folder(self) -> AttemptFolder:
+        return settings.HOME.job(self.job_id).attempt(self.attempt)
+
+
+@dataclass
+class Desk:
+    """One service in this process; its methods run on the event loop."""
+
+    service: Service
+    line: Line[Answering]
+    traffic: Traffic = field(default_factory=Traffic)
+    peak: int = 0  # requests at once, since ``peak_at``
+    _peak_at: float = 0.0
+    _looked_at: float = float("-inf")
+    _told_at: float = float("-inf")
+    _replicas: tuple[Answering, ...] = ()
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _telling: asyncio.Task[None] | None = None
+
+    @property
+    def is_cold(self) -> bool:
+        return not self._replicas
+
+    async def look(self) -> None:
+        """Read which replicas answer, unless that was just done; a cold service gets its first replica here."""
+        every_s = LOOK_COLD_EVERY_S if self.is_cold else LOOK_EVERY_S
+        async with self._looking:
+            if time.monotonic() - self._looked_at < every_s:
+                return
+            self._replicas = await database_sync_to_async(self._read)()
+            self._looked_at = time.monotonic()
+            self.line.parallel, self.line.most_waiting = self.service.parallel, self.service.most_waiting
+            self.line.set_replicas(self._replicas)
+
+    def lose(self, replica: Answering) -> None:
+        """A replica that takes no connection gets no further request until it answers again."""
+        self._replicas = tuple(each for each in self._replicas if each != replica)
+        self.line.set_replicas(self._replicas)
+
+    async def tell(self) -> None:
+        """Tell the agent that there are requests, at most once a second."""
+        now = time.monotonic()
+        if now - self._peak_at > PEAK_S:
+            self.peak, self._peak_at = 0, now
+        self.peak = max(self.peak, self.line.load)
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            await database_sync_to_async(self._write)()
+
+    def count(self, status: int, took_s: float) -> None:
+        """Count an answer; the row has it a second later."""
+        self.traffic.count(status, took_s)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_later())
+
+    async def _tell_later(self) -> None:
+        await asyncio.sleep(TELL_EVERY_S)
+        await database_sync_to_async(self._write)()
+
+    def _read(self) -> tuple[Answering, ...]:
+        self.service.refresh_from_db()
+        if self.service.state != ServiceState.ON:
+            return ()
+        ready = controller.ready_replicas(self.service)
+        if not ready:
+            controller.look_at_replicas(self.service, timezone.now())
+            ready = controller.ready_replicas(self.service)
+        if not ready and self.line.load and not controller.open_replicas(self.service):
+            controller.begin_first(self.service)
+        return tuple(Answering(each.job_id, each.ready_attempt) for each in ready)
+
+    def _write(self) -> None:
+        wanted = -(-self.peak // self.service.parallel)
+        Service.objects.filter(pk=self.service.pk).update(
+            asked_at=timezone.now(), wanted=wanted, traffic=self.traffic.as_json()
+        )
+
+
+class Desks:
+    """All services that this process was asked for, by name."""
+
+    def __init__(self) -> None:
+        self._desks: dict[str, Desk] = {}
+
+    async def of(self, name: str, key: str) -> Desk | None:
+        """The desk of a service for somebody with this key; None where there is no such service or key."""
+        service = await database_sync_to_async(_opened_by)(name, key)
+        if service is None:
+            return None
+        desk = self._desks.get(name)
+        if desk is None or desk.service.pk != service.pk:
+            desk = self._desks[name] = Desk(service, Line(service.parallel, service.most_waiting))
+        desk.service = service  # as it is now: it may have been stopped
+        return desk
+
+
+def _opened_by(name: str, key: str) -> Service | None:
+    found = ServiceKey.objects.filter(service__name=name, digest=keys.digest(key)).select_related(
+        "service__owner"
+    )
+    row = found.first()
+    return row.service if row is not None and row.service.owner.is_active else None
