@@ -17,6 +17,19 @@ from tests.system.server import Server
 
 pytestmark = pytest.mark.slow
 KEY = "a key of thirty-two letters or more"
+# Where the library that talks to the issuer has pages for passwords and accounts of its own.
+PASSWORD_PAGES = [
+    f"/{prefix}/{page}/"
+    for prefix in ("sso", "accounts")
+    for page in (
+        "password/reset",
+        "password/change",
+        "password/set",
+        "reauthenticate",
+        "email",
+        "confirm-email",
+    )
+]
 
 
 class Issuer(BaseHTTPRequestHandler):
@@ -97,7 +110,7 @@ def test_a_person_of_the_issuer_signs_in_and_waits_for_an_approval(
         page = browser.get("/login")
         assert "Sign in with the lab&#x27;s account" in page.text
         assert "form-action 'self' https:" in page.headers["Content-Security-Policy"]
-        answer = sign_in(browser, url)
+        answer = sign_in(browser)
         assert answer.status_code == 200, answer.text
         assert str(answer.url).rstrip("/") == url
         me = browser.get("/api/v1/me").json()
@@ -105,22 +118,27 @@ def test_a_person_of_the_issuer_signs_in_and_waits_for_an_approval(
         assert "Your account is new" in answer.text
         assert browser.get("/admin/").status_code == 403
         assert browser.get("/sso/error/").status_code in {200, 401}
+        assert [path for path in PASSWORD_PAGES if browser.get(path).status_code != 404] == []
+        refused = post(browser, "/account/password", "/account", current="", new="a long word of passing")
+        assert refused.status_code == 409
     monkeypatch.setattr(
         Issuer, "person", {"sub": "18", "preferred_username": "eve", "email": "eve@else.example"}
     )
     with httpx.Client(base_url=url, follow_redirects=True) as browser:
-        answer = sign_in(browser, url)
+        answer = sign_in(browser)
         assert answer.status_code == 403
         assert "of no domain that may use this server" in answer.text
         assert browser.get("/api/v1/me").status_code == 401
 
 
-def sign_in(browser: httpx.Client, url: str) -> httpx.Response:
+def sign_in(browser: httpx.Client) -> httpx.Response:
     """The answer at the end of the way over the issuer."""
-    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/login").text)
+    return post(browser, "/sso/oidc/login/", "/login")
+
+
+def post(browser: httpx.Client, path: str, page: str, **fields: str) -> httpx.Response:
+    """Send a form of a page."""
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get(page).text)
     assert token is not None
-    return browser.post(
-        "/sso/oidc/login/",
-        data={"csrfmiddlewaretoken": token[1]},
-        headers={"Referer": f"{url}/login"},
-    )
+    referer = str(browser.base_url.join(page))
+    return browser.post(path, data={"csrfmiddlewaretoken": token[1], **fields}, headers={"Referer": referer})
