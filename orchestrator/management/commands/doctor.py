@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from berth import words
 from orchestrator.server import doctor
-from orchestrator.server.doctor import machine
+from orchestrator.server.doctor import machine, owner
 
 
 class Command(BaseCommand):
@@ -25,6 +26,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if name := owner.become_owner(settings.HOME.root):
+            self.stdout.write(f"Looking as {name}, whose state this is.")
         if options["fix"]:
             self._fix()
         for line in machine.describe():

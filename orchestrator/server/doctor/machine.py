@@ -1,6 +1,5 @@
 """The machine under the jobs: whether it starts their sandbox, and whether torch fits its driver."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from orchestrator.devices import torch_builds
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.launch.refusals import Cure
+from orchestrator.server.doctor import owner
 from orchestrator.server.doctor.findings import Finding
 from orchestrator.store.files import file_systems
 
@@ -86,14 +86,15 @@ def fix(tell: Callable[[str], object]) -> None:
 
 def _apply(cure: Cure) -> None:
     sudo = _sudo()
-    for path, text in cure.files:
-        _run([*sudo, "tee", path], text)
-    for command in cure.commands:
-        _run([*sudo, *command], None)
+    with owner.root():
+        for path, text in cure.files:
+            _run([*sudo, "tee", path], text)
+        for command in cure.commands:
+            _run([*sudo, *command], None)
 
 
 def _sudo() -> list[str]:
-    if os.geteuid() == 0:
+    if owner.can_be_root():
         return []
     if shutil.which("sudo") is None:
         raise NotCured("These steps need root, and sudo is not installed. Run them as root by hand.")
