@@ -2,7 +2,7 @@
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
 python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | gpu | dist | release-check | screens | chaos | install-service
-                | torch | lock
+                | lab | torch | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import platform
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -280,9 +281,29 @@ def chaos(faults: int, seed: int) -> None:
     become("tests.chaos", "--faults", str(faults), "--seed", str(seed))
 
 
-def install_service() -> None:
+def install_service(user: str | None) -> None:
+    """Let systemd run Berth: for the present user, or as root for another one, whose home then holds the state."""
+    if user is not None:
+        home = home_of(user)
+        os.environ.setdefault("BERTH_HOME", f"{home}/.berth")
     install("base")
-    manage("install_service")
+    manage("install_service", *(["--system", "--user", user] if user else []))
+
+
+def home_of(user: str) -> str:
+    try:
+        return pwd.getpwnam(user).pw_dir
+    except KeyError:
+        sys.exit(
+            f"berth: there is no user {user}. Create one that may use the GPUs: "
+            f"sudo useradd --system --create-home --groups video {user}"
+        )
+
+
+def lab() -> None:
+    install("base")
+    install("test")
+    become("tests.deploy.lab")
 
 
 def lock() -> None:
@@ -360,7 +381,9 @@ def main() -> None:
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
-    commands.add_parser("install-service", help="let systemd run it for this user")
+    service = commands.add_parser("install-service", help="let systemd run it, for this user by default")
+    service.add_argument("--run-as", metavar="USER", help="as a service of the system that runs as this user")
+    commands.add_parser("lab", help="set up a bare Debian by the lab page's commands; needs root")
     commands.add_parser("torch", help="install the torch that fits the NVIDIA driver")
     commands.add_parser("lock", help="write the lock files again")
     chosen = parser.parse_args()
@@ -396,7 +419,9 @@ def main() -> None:
         case "chaos":
             chaos(chosen.faults, chosen.seed)
         case "install-service":
-            install_service()
+            install_service(chosen.run_as)
+        case "lab":
+            lab()
         case "torch":
             torch()
         case "lock":

@@ -110,11 +110,19 @@ def booted(root: Path, binds: Sequence[Path]) -> Iterator[Machine]:
         user=Machine.user,
         uid=Machine.uid,
         binds=" ".join(shlex.quote(str(path)) for path in binds),
-        groups=_VERSION_2 if (_GROUPS / "cgroup.controllers").exists() else _HYBRID,
+        groups=groups_for_systemd(),
         systemd=SYSTEMD,
     )
+    with running(script, root.parent / "boot.log") as machine:
+        wait_until(machine.is_up, PATIENCE_S, (root.parent / "boot.log").read_text)
+        yield machine
+
+
+@contextmanager
+def running(script: str, boot_log: Path) -> Iterator[Machine]:
+    """Run a script in new namespaces that ends by becoming systemd; ends with everything in it."""
     groups = list(_own_groups(f"berth-machine-{os.getpid()}"))
-    with (root.parent / "boot.log").open("w") as log:
+    with boot_log.open("w") as log:
         for group in groups:
             group.mkdir()
         join = [f"echo $$ > {shlex.quote(str(group))}/cgroup.procs" for group in groups]
@@ -122,14 +130,17 @@ def booted(root: Path, binds: Sequence[Path]) -> Iterator[Machine]:
         start = f"{'; '.join(join)}; exec unshare {names} sh -c {shlex.quote(script)}"
         outer = subprocess.Popen(["sh", "-c", start], stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_until(lambda: _systemd(outer) is not None, PATIENCE_S, (root.parent / "boot.log").read_text)
-        machine = Machine(_systemd(outer) or 0)
-        wait_until(machine.is_up, PATIENCE_S, (root.parent / "boot.log").read_text)
-        yield machine
+        wait_until(lambda: _systemd(outer) is not None, PATIENCE_S, boot_log.read_text)
+        yield Machine(_systemd(outer) or 0)
     finally:
         outer.kill()
         outer.wait()
         wait_until(lambda: all(map(_removed, groups)), PATIENCE_S)
+
+
+def groups_for_systemd() -> str:
+    """Commands that mount the control groups a systemd at ``$root`` needs."""
+    return _VERSION_2 if (_GROUPS / "cgroup.controllers").exists() else _HYBRID
 
 
 def _systemd(outer: "subprocess.Popen[bytes]") -> int | None:

@@ -1,0 +1,225 @@
+"""``python -m tests.deploy.lab``: a bare Debian with systemd becomes a lab's server by the commands of the lab page alone.
+
+The machine is a fresh layer over a root that debootstrap made, in namespaces of this one; it has this machine's network, so
+port 8265 must be free. It refuses sandboxes in the way of Ubuntu's AppArmor until a profile is loaded. Needs root, debootstrap,
+and where packages come from.
+"""
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.server import systemd
+from tests.server.systemd import Machine, groups_for_systemd, running
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "run-for-a-lab.md"
+BASE = ROOT / "build" / "lab-base"  # kept: the next run begins at once
+PEOPLE = ("ana", "ben")
+MOST_SHOWN = 6_000  # characters
+BARE = "systemd-sysv,dbus,libpam-systemd,ca-certificates,sudo"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+# Runs in new namespaces: a fresh layer over the base, what packages come from, and systemd.
+_BOOT = r"""
+set -e
+work={work} root={work}/root
+mount -t overlay overlay -o lowerdir={base},upperdir=$work/upper,workdir=$work/layer $root
+for path in {binds}; do mkdir -p $root$path && mount --rbind $path $root$path; done
+mount -t proc proc $root/proc
+mount -t sysfs -o ro sysfs $root/sys
+mount --rbind /dev $root/dev
+mount -t tmpfs tmpfs $root/run
+cp -L /etc/resolv.conf /etc/hosts $root/etc/
+{groups}
+for unit in systemd-udevd.service getty@.service console-getty.service systemd-sysctl.service systemd-binfmt.service \
+  systemd-modules-load.service modprobe@.service systemd-remount-fs.service; do
+  ln -sf /dev/null $root/etc/systemd/system/$unit
+done
+mkdir $root/around
+cd $root
+pivot_root . around  # in a folder that chroot made the root the kernel would refuse sandboxes
+umount --lazy /around
+exec env -i container=berth PATH=/usr/sbin:/usr/bin:/sbin:/bin {systemd} --unit=multi-user.target
+"""
+# In the words and the file of Ubuntu 24.04: no namespaces for a program without a profile that is loaded.
+_REFUSAL = """
+mkdir -p /run/refusal /etc/apparmor.d
+mount -t tmpfs tmpfs /run/refusal
+for file in /proc/sys/kernel/*; do [ -f $file ] && cat $file > /run/refusal/${file##*/} 2>/dev/null; done
+cp -r /proc/sys/kernel/random /run/refusal/ 2>/dev/null
+echo 1 > /run/refusal/apparmor_restrict_unprivileged_userns
+mount --bind /run/refusal /proc/sys/kernel
+cat > /usr/local/bin/bwrap <<'END'
+#!/bin/sh
+if [ -e /proc/sys/kernel/apparmor_restrict_unprivileged_userns ]; then
+  echo "bwrap: setting up uid map: Permission denied" >&2
+  exit 1
+fi
+exec /usr/bin/bwrap "$@"
+END
+cat > /usr/local/sbin/apparmor_parser <<'END'
+#!/bin/sh
+grep -q "userns," "$2" && umount /proc/sys/kernel
+END
+chmod 755 /usr/local/bin/bwrap /usr/local/sbin/apparmor_parser
+"""
+
+
+class NotALab(Exception):
+    """A step did not do what the page promises."""
+
+
+def blocks(text: str) -> list[str]:
+    """The blocks of shell of the page: those of the server's administrator, and last the one of each person."""
+    return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def translated(block: str) -> str:
+    """A block with the addresses of this machine in the place of the page's."""
+    return block.replace("<address of the repository>", "/srv/berth.git").replace(
+        "gpu1.example.org", "localhost"
+    )
+
+
+def make_base() -> None:
+    """Install a bare Debian, once."""
+    if (BASE / "ready").exists():
+        return
+    shutil.rmtree(BASE, ignore_errors=True)
+    BASE.parent.mkdir(exist_ok=True)
+    say("installing a bare Debian ...")
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={BARE}", "bookworm", BASE],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    (BASE / "ready").touch()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"lab: {text}\n")
+    sys.stdout.flush()
+
+
+def prepare_layer(work: Path) -> list[Path]:
+    """Give the machine the repository and this machine's sources of packages; returns the folders to show in it."""
+    for name in ("root", "upper", "layer"):
+        (work / name).mkdir()
+    upper = work / "upper"
+    (upper / "srv").mkdir()
+    subprocess.run(
+        ["git", "clone", "--quiet", "--bare", "--no-hardlinks", ROOT, upper / "srv/berth.git"], check=True
+    )
+    (upper / "etc/ssl/certs").mkdir(parents=True)
+    if CERTIFICATES.exists():
+        shutil.copy(CERTIFICATES, upper / "etc/ssl/certs")
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
+    settings = pip_settings(listed)
+    with (upper / "etc/pip.conf").open("w") as file:
+        settings.write(file)
+    return folders_of(settings["global"].values())
+
+
+def pip_settings(listed: str) -> configparser.RawConfigParser:
+    """The settings of pip for every user, from ``pip config list``."""
+    settings = configparser.RawConfigParser()
+    settings["global"] = {}
+    for name, value in re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listed, re.MULTILINE):
+        settings["global"][name] = value.replace("\\n", "\n")
+    return settings
+
+
+def folders_of(values: Iterable[str]) -> list[Path]:
+    """The folders of this machine that settings of pip name, with what lies beside them."""
+    named = re.findall(r"(?:file://|(?<=\s)|^)(/\S+)", " ".join(values))
+    return sorted({Path(*Path(each).parts[:3]) for each in named if Path(each).is_dir()})
+
+
+@contextmanager
+def booted(work: Path) -> Iterator[Machine]:
+    script = _BOOT.format(
+        work=shlex.quote(str(work)),
+        base=shlex.quote(str(BASE)),
+        binds=" ".join(shlex.quote(str(each)) for each in prepare_layer(work)),
+        groups=groups_for_systemd(),
+        systemd=systemd.SYSTEMD,
+    )
+    with running(script, work / "boot.log") as machine:
+        wait_until(lambda: machine.run("systemctl", "is-active", "dbus.service").returncode == 0)
+        yield machine
+
+
+def do(machine: Machine, *command: str) -> str:
+    """Run a command in the machine and say what it took; raises with its output where it fails."""
+    began = time.monotonic()
+    done = machine.run(*command)
+    shown = done.stdout + done.stderr
+    if done.returncode:
+        raise NotALab(f"exit status {done.returncode} of\n{command[-1]}\n{shown[-MOST_SHOWN:]}")
+    say(f"{time.monotonic() - began:.0f} s for\n{command[-1].strip()}\n")
+    return shown
+
+
+def set_up(machine: Machine) -> None:
+    """Everything that the page asks of the administrator, in one terminal's folder."""
+    machine.run("sh", "-c", _REFUSAL)
+    folder = "/"
+    for block in blocks(PAGE.read_text())[:-1]:
+        shown = do(machine, "sh", "-c", f"set -ex; cd {folder}\n{translated(block)}")
+        folder = next((line[3:] for line in block.splitlines() if line.startswith("cd ")), folder)
+        if "doctor" in block and not re.search(r"Sandbox level [12]", shown):
+            raise NotALab(f"no sandbox after\n{block}\n{shown}")
+
+
+def work_as(machine: Machine, name: str) -> int:
+    """What the page asks of a person; returns the sandbox level of the job."""
+    do(machine, "useradd", "--create-home", "--shell", "/bin/bash", name)
+    manage = "cd /opt/berth && sudo --user berth --set-home .venv/bin/python manage.py token %s --name laptop"
+    token = do(machine, "sh", "-c", manage % name).split()[-1]
+    block = translated(blocks(PAGE.read_text())[-1])
+    lines = [f"echo {token} | {line}" if " login " in line else line for line in block.splitlines()]
+    path = "PATH=/opt/berth/.venv/bin:/usr/bin:/bin"
+    person = ("runuser", "-u", name, "--", "env", f"HOME=/home/{name}", path, "sh", "-c")
+    do(machine, *person, "\n".join(["set -e; cd", *lines]))
+    shown = do(machine, *person, "berth show --json")
+    found = re.search(r'"sandbox":\s*\{\s*"level":\s*(\d)', shown)
+    if found is None or not re.search(r'"state":\s*"succeeded"', shown):
+        raise NotALab(f"the job of {name} did not succeed in a sandbox:\n{shown}")
+    return int(found.group(1))
+
+
+def main() -> int:
+    reason = systemd.missing() or (None if shutil.which("debootstrap") else "debootstrap is not installed")
+    if reason:
+        say(f"{reason}.")
+        return 2
+    make_base()
+    work = Path(tempfile.mkdtemp(prefix="berth-lab-", dir=BASE.parent))
+    try:
+        with booted(work) as machine:
+            try:
+                set_up(machine)
+                levels = {name: work_as(machine, name) for name in PEOPLE}
+            except NotALab as problem:
+                say(str(problem))
+                say(machine.run("journalctl", "--no-pager", "--lines", "60", "--unit", "berth-*").stdout)
+                return 1
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    say(f"two people's jobs ran at sandbox levels {levels}")
+    return 0 if min(levels.values()) >= 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
