@@ -36,6 +36,7 @@ LONG = (
     "evaluation",
     "soak",
     "environments",
+    "install",
     "sweeps",
 )  # long, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent

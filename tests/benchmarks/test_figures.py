@@ -23,6 +23,7 @@ PROMISED = {
         "frame_age_p99_ms",
         "effective_training_ratio",
     },
+    "install": {"uvx_demo_s", "client_mb", "client_disk_mb", "client_import_ms"},
     "start": {
         "submit_to_start_ms",
         "over_torchrun_ms",
