@@ -9,23 +9,9 @@ from collections.abc import Sequence
 
 from tests.tools.choice import changed_files, files_for
 from tests.tools.parts import Part, say
-from tests.tools.suite import BIN, FORMAT, IMPORTS, LINT, LOGS, MIGRATIONS, TYPED, run
+from tests.tools.suite import FORMAT, IMPORTS, LINT, LOGS, MIGRATIONS, TYPES, run
 
 TESTS_WITHIN_S = 45.0  # then none starts; the one that runs ends
-DAEMON_IDLE_S = 3600
-TYPES = Part(
-    "types",
-    (
-        BIN / "dmypy",
-        "--status-file",
-        LOGS / "dmypy.json",
-        "run",
-        "--timeout",
-        DAEMON_IDLE_S,
-        "--",
-        *TYPED,
-    ),
-)
 
 
 def tests_within(files: Sequence[str], stop_at: float, name: str) -> Part:
