@@ -120,6 +120,15 @@ def test_data_and_files_that_settings_name_are_mounted_to_read(services):
         }
 
 
+def test_folders_of_the_host_are_made_before_docker_would_make_them_as_root(services):
+    page = (ROOT / "docs/how-to/install.md").read_text()
+    folders = {default for each in services["web"]["volumes"] for default in re.findall(r":-\./(\w+)}", each)}
+    (made,) = re.findall(r"^mkdir -p (.+)\ndocker compose up", page, re.MULTILINE)
+
+    assert set(made.split()) == folders == {"settings", "data"}
+    assert folders <= set((ROOT / ".dockerignore").read_text().split())  # no data or secret goes into a build
+
+
 def test_pages_have_an_image_without_torch_and_jobs_one_with_it(services):
     stages = re.split(r"^FROM .* AS (\w+)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     steps = dict(zip(stages[1::2], stages[2::2], strict=True))

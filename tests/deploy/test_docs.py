@@ -85,7 +85,7 @@ def test_every_command_of_the_pages_works(server: Server, tmp_path: Path) -> Non
             if command[0] == "curl":
                 path = command[1].partition("/api/v1")[2]
                 assert server.call("GET", path)[0] == 200, line
-            elif command[0] == "echo":
+            elif command[0] in {"echo", "mkdir"}:
                 subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
             elif command[0] == ".venv/bin/python":
                 done = _manage(server, settings, command[1:], tmp_path)
