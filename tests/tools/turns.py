@@ -45,6 +45,7 @@ DEAREST = (
     "tests/system/test_schemathesis.py",
     "tests/system/test_sharing.py",
     "tests/system/test_single_sign_on.py",
+    "tests/system/test_upgrades.py",
     "tests/system/test_raw_http.py",
     "tests/supervisor/test_runs.py",
     "tests/dashboard/test_browser_keys.py",
