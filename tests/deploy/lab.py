@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "run-for-a-lab.md"
-BASE = ROOT / "build" / "lab-base"  # kept: the next run begins at once
+BASE = Path("/var/cache/berth-lab/debian")  # kept for the next run; not in the tree, which is copied at times
 PEOPLE = ("ana", "ben")
 MOST_SHOWN = 6_000  # characters
 BARE = "systemd-sysv,dbus,libpam-systemd,ca-certificates,sudo"
@@ -95,7 +95,7 @@ def make_base() -> None:
     if (BASE / "ready").exists():
         return
     shutil.rmtree(BASE, ignore_errors=True)
-    BASE.parent.mkdir(exist_ok=True)
+    BASE.parent.mkdir(parents=True, exist_ok=True)
     say("installing a bare Debian ...")
     subprocess.run(
         ["debootstrap", "--variant=minbase", f"--include={BARE}", "bookworm", BASE],
