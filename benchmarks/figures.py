@@ -30,6 +30,7 @@ NAMES = (
     "estimate",
     "plan",
     "neighbours",
+    "services",
     "mcp",
 )
 LONG = (

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 ACTOR = "service"
 MOST_FAILURES = 3
 WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
+LEAST_IDLE_S = 3.0  # requests that wait are told once a second, or later on a busy machine
 DRAIN_MOST_S = 30.0  # what a retired replica still answers
 
 
@@ -145,7 +146,7 @@ def end_replicas(service: Service) -> None:
 
 def _target(service: Service, now: datetime) -> int:
     """How many replicas of the newest revision there should be."""
-    asked_at, idle = service.asked_at, timedelta(seconds=service.idle_s)
+    asked_at, idle = service.asked_at, timedelta(seconds=max(service.idle_s, LEAST_IDLE_S))
     if asked_at is None or now - asked_at > idle:
         return service.min_replicas
     return min(service.max_replicas, max(service.min_replicas, service.wanted, 1))

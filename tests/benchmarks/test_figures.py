@@ -197,6 +197,13 @@ PROMISED = {
         "mean_completion_ratio",
         "slowest_step_ratio",
     },
+    "services": {
+        "first_answer_from_zero_s",
+        "p99_added_ms",
+        "late_answers_percent",
+        "refused_percent",
+        "used_percent",
+    },
     "mcp": {"mcp_answer_p95_ms", "schema_tokens", "tasks_ok", "blind_calls"},
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
