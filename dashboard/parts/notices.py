@@ -85,7 +85,7 @@ def count_unseen(request: HttpRequest, now: datetime) -> int:
     except (ValueError, OverflowError, OSError):
         since = now - timedelta(days=1)
     since = max(since, now - KEPT)
-    events = _events(request.user, since)[:MOST_COUNTED].count()
+    events = _events(request.user, since).order_by()[:MOST_COUNTED].count()
     return min(MOST_COUNTED, events + _sweeps(request.user, since)[:MOST_COUNTED].count())
 
 
@@ -93,8 +93,11 @@ def _events(user: AbstractBaseUser | AnonymousUser, since: datetime) -> QuerySet
     news = Q(to_state__in=[*FINAL_STATES, JobState.RUNNING, JobState.BACKOFF, JobState.UNKNOWN])
     warnings = Q(from_state=F("to_state")) & (Q(actor__in=WATCHERS) | Q(kind=Happened.DEVICE_DRAINED))
     told = (news & ~Q(from_state=F("to_state"))) | warnings
-    happened = JobEvent.objects.filter(told, job__owner_id=user.pk, job__trial__isnull=True, at__gt=since)
-    return happened.exclude(actor=getattr(user, "username", ""))
+    recent = JobEvent.objects.filter(told, job__trial__isnull=True, at__gt=since)
+    # The sum keeps the database from the index of owners: it would read every event of all the person's
+    # jobs (33 ms at 80,000 events) instead of the recent ones.
+    of_person = recent.alias(owner=F("job__owner_id") + 0).filter(owner=user.pk)
+    return of_person.exclude(actor=getattr(user, "username", ""))
 
 
 def _sweeps(user: AbstractBaseUser | AnonymousUser, since: datetime) -> QuerySet[Sweep]:

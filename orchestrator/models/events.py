@@ -36,6 +36,8 @@ class JobEvent(models.Model):
     class Meta:
         ordering: ClassVar = ["job", "number"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["job", "number"], name="event_number_once")]
+        # The bell asks on every page what happened lately: no walk over all of a person's jobs.
+        indexes: ClassVar = [models.Index(fields=["at"], name="event_by_time")]
 
     def __str__(self) -> str:
         return f"{self.job_id} {self.number}: {self.from_state} -> {self.to_state}"
