@@ -86,9 +86,7 @@ def test_the_bell_reads_recent_events_and_not_all_of_a_person(reader, ada, tell)
     with CaptureQueriesContext(connection) as queries:
         html_of(reader(ada).get(reverse("notices")))
 
-    [query] = [q["sql"] for q in queries if 'FROM "orchestrator_jobevent"' in q["sql"] and "COUNT" in q["sql"]]
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {query}")
-        plan = " ".join(row[3] for row in cursor.fetchall())
-
-    assert "event_by_time" in plan, plan
+    [query] = [
+        q["sql"] for q in queries if 'FROM "orchestrator_jobevent"' in q["sql"] and "COUNT" in q["sql"]
+    ]
+    assert '("orchestrator_job"."owner_id" + ' in query, query
