@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("orchestrator", "0035_archives_to_unpack")]
+    dependencies: ClassVar = [("orchestrator", "0036_services")]
 
     operations: ClassVar = [
         migrations.AddIndex(
