@@ -404,6 +404,6 @@ def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
 
 
 def _parse(data: bytes, content_type: str | None) -> Any:
-    if not data:
-        return None
-    return json.loads(data) if content_type and "json" in content_type else data.decode(errors="replace")
+    if content_type and "json" in content_type:
+        return json.loads(data) if data else None
+    return data.decode(errors="replace")
