@@ -167,6 +167,21 @@ def test_a_run_killed_while_a_neighbour_ran_out_of_memory_did_not(
     assert killed.finish()["kind"] == "signal"
 
 
+def test_a_run_without_a_group_killed_while_another_ran_out_of_memory_did_not(
+    make_attempt: MakeAttempt, needs_groups: None
+) -> None:
+    """The machine's count of such kills rose; that of the group in which it runs did not."""
+    killed = make_attempt("import os; open('go').read(); os.kill(os.getpid(), 9)", level=0)
+    os.mkfifo(killed.work / "go")
+    killed.start()
+    hungry = "held = []\nwhile True: held.append(bytearray(16 << 20))"
+    neighbour = make_attempt(hungry, level=2, limits={"memory_bytes": 128 << 20}).run()
+    (killed.work / "go").write_text("")
+
+    assert neighbour["kind"] == "oom_cpu"
+    assert killed.finish()["kind"] == "signal"
+
+
 @pytest.mark.slow
 @pytest.mark.code("T15")
 def test_a_run_that_fills_the_disk_is_ended_with_the_reason(make_attempt: MakeAttempt) -> None:

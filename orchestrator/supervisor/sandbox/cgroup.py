@@ -123,6 +123,20 @@ def find(name: str) -> Group | None:
     return Group(folders, version) if all(folder.is_dir() for folder in folders.values()) else None
 
 
+def own_oom_kills() -> int | None:
+    """How many processes of this process's own group the kernel killed for lack of memory.
+
+    Kills in groups below it are not counted.  None if the kernel does not count them, as in the root of version 2.
+    """
+    own = _own_groups()
+    for controller, name in (("", "memory.events.local"), ("memory", "memory.oom_control")):
+        if controller in own:
+            folder = _ROOT / controller / own[controller].lstrip("/")
+            if (kills := _read_table(folder / name).get("oom_kill")) is not None:
+                return kills
+    return None
+
+
 def works() -> bool:
     """Whether a group with limits can be created here, by creating one."""
     group = create(f"try-{os.getpid()}")

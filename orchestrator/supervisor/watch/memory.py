@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.linux.processes import status_lines
+from orchestrator.supervisor.sandbox import cgroup
 from orchestrator.supervisor.sandbox.cgroup import Group
 
 _VMSTAT = Path("/proc/vmstat")
@@ -134,7 +135,8 @@ class MemoryWatch:
     def kernel_was_killing(self, now_s: float, group: Group | None = None) -> bool:
         """Whether the out-of-memory killer killed a process of the run; without a group: was active just now.
 
-        The machine's counter also includes kills in groups of other runs.
+        Without one, processes beside the run are counted too: of the group that it shares with them if the kernel
+        counts by groups, otherwise of the whole machine.
         """
         if group is not None and (kills := group.oom_kills()) is not None:
             return kills > 0
@@ -148,6 +150,9 @@ class MemoryWatch:
 
 
 def _oom_kills() -> int:
+    """Of the group that a run without one of its own shares, otherwise of the machine."""
+    if (kills := cgroup.own_oom_kills()) is not None:
+        return kills
     for line in _VMSTAT.read_text().splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
