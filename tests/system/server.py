@@ -143,13 +143,13 @@ class Server:
             self.kill_everything()
             self.start()
         elif self.resting:
-            kill(self.all_processes(), signal.SIGCONT)
             self.resting = False
+            kill(self.all_processes(), signal.SIGCONT)
             self.wait_until(self._is_ready)
         kill((pid for name in (*COMMANDS, "redis") for pid in self.service(name)), signal.SIGCONT)
 
     def rest(self) -> None:
-        """Stand still until ``make_whole``: idle services take a twentieth of a core."""
+        """Stand still until ``make_whole`` or a call: idle services take a twentieth of a core."""
         if not self.up_ended():
             self.resting = True
             kill(self.all_processes(), signal.SIGSTOP)
@@ -206,6 +206,8 @@ class Server:
         Args:
             key: the Idempotency-Key.
         """
+        if self.resting:
+            self.make_whole()
         request = urllib.request.Request(  # http, to ourselves
             f"http://127.0.0.1:{self.port}/api/v1{path}",
             method=method,
