@@ -1106,8 +1106,19 @@ class Sweep(Record):
         return self
 
 
+class Activity(Record):
+    """The last sign of work in a running session."""
+
+    sign: str  # device, kernel, terminal, processor or unknown
+    seen_at: datetime
+    idle: bool
+    stops_at: datetime | None  # by its pool's rule, unless it is at work before
+
+
 class Session(Record):
     """A job that people work in through the browser."""
+
+    _parts: ClassVar[Mapping[str, type[Record]]] = {"activity": Activity}
 
     id: str
     short_id: str
@@ -1119,6 +1130,7 @@ class Session(Record):
     devices: list[str]
     opens: bool  # whether its program answers
     address: str  # to open in a browser in which its owner is signed in
+    activity: Activity | None  # None: it does not run, or nobody has looked yet
     time_limit_s: float | None
     submitted_at: datetime
     started_at: datetime | None

@@ -17,8 +17,16 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.sessions import listing, passes
+from orchestrator.sessions.activity import Sign
 from orchestrator.sessions.addresses import address_of
 
+SIGNS = {
+    Sign.DEVICE: ("Its devices compute", "its devices computed last"),
+    Sign.KERNEL: ("A kernel computes", "a kernel computed last"),
+    Sign.TERMINAL: ("A program runs in a terminal", "a program in a terminal ran last"),
+    Sign.PROCESSOR: ("Its processes compute", "its processes computed last"),
+    Sign.UNKNOWN: ("Not looked at yet", "nothing has computed"),
+}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -29,7 +37,9 @@ def sessions(request: HttpRequest) -> HttpResponse:
     rows = listing.sessions_of(user)
     context = {
         "nav": "sessions",
-        "now": [row for row in rows if not row.job.is_final],
+        "now": [
+            (row, SIGNS[row.activity.sign] if row.activity else None) for row in rows if not row.job.is_final
+        ],
         "ended": [row for row in rows if row.job.is_final],
         "pools": [pool.name for pool in Pool.objects.order_by("name") if rights.may_submit(user, pool)],
         "shares_origin": not settings.ENVIRONMENT.sessions.own_origins,

@@ -96,6 +96,7 @@ class ReadingsThread(threading.Thread):
                     if one.device_id in self.labels
                 ],
                 sandbox=isolation.reading(),
+                sessions=self.idle.sessions.entries(),
             )
         )
         wakeups.publish("devices", self.seq)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
 import orjson
@@ -62,6 +62,14 @@ class SandboxEntry(TypedDict):
     refusal: str | None  # why there is none
 
 
+class SessionEntry(TypedDict):
+    """When a running session was last seen at work, and by which sign (``orchestrator.sessions.activity``)."""
+
+    sign: str
+    seen_at: float  # wall clock, seconds
+    idle: bool
+
+
 @dataclass(frozen=True, slots=True)
 class NowReadings:
     """The content of ``readings/now.json``."""
@@ -74,6 +82,7 @@ class NowReadings:
     host: Mapping[str, Any]
     devices: list[DeviceEntry]
     sandbox: SandboxEntry | None = None  # None: written by an older agent
+    sessions: Mapping[str, SessionEntry] = field(default_factory=dict)  # by job
 
     def device(self, device_id: str) -> DeviceEntry | None:
         return next((device for device in self.devices if device["id"] == device_id), None)
@@ -99,6 +108,7 @@ def read_now() -> NowReadings:
         host=data["host"],
         devices=data["devices"],
         sandbox=data.get("sandbox"),
+        sessions=data.get("sessions", {}),
     )
 
 
@@ -118,6 +128,7 @@ def write_now(readings: NowReadings) -> None:
                 "host": readings.host,
                 "devices": readings.devices,
                 "sandbox": readings.sandbox,
+                "sessions": readings.sessions,
             }
         )
     )

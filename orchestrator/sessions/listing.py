@@ -9,7 +9,9 @@ from django.contrib.auth.models import User
 
 from berth.job_fields import started_words
 from orchestrator.jobs.submission import intake
+from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, Job, JobState, Lease
+from orchestrator.sessions.activity import Activity, activity_of
 
 MOST_ENDED = 20
 
@@ -22,6 +24,7 @@ class SessionRow:
     runs: str  # its program, or the words of its command
     devices: tuple[str, ...]
     listens: bool  # its program has opened its socket
+    activity: Activity | None  # None: it does not run, or the agent has not looked yet
 
     @property
     def opens(self) -> bool:
@@ -42,8 +45,15 @@ def rows_of(jobs: Sequence[Job]) -> list[SessionRow]:
     leases = Lease.objects.active().filter(attempt__job__in=jobs).select_related("device", "attempt")
     for lease in leases.order_by("rank"):
         held.setdefault(lease.attempt.job_id, []).append(lease.device.label)
+    now = read_now()
     return [
-        SessionRow(job, " ".join(started_words(job.spec_fields)), tuple(held.get(job.pk, ())), _listens(job))
+        SessionRow(
+            job,
+            runs=" ".join(started_words(job.spec_fields)),
+            devices=tuple(held.get(job.pk, ())),
+            listens=_listens(job),
+            activity=activity_of(job, now) if job.state == JobState.RUNNING else None,
+        )
         for job in jobs
     ]
 

@@ -3,12 +3,10 @@
 import asyncio
 import dataclasses
 import json
-import os
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,6 +19,7 @@ from websockets.typing import Origin
 from orchestrator.models import Job, JobState
 from orchestrator.server.environment import SessionsSetting
 from orchestrator.server.sessions_port import _config, listen
+from tests.unix_sockets import unix_listener
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -54,20 +53,6 @@ async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 class _Server(uvicorn.Server):
     def install_signal_handlers(self) -> None: ...
-
-
-def unix_listener(path: Path) -> socket.socket:
-    """A listening socket at a path that may be longer than the kernel takes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    folder = os.open(path.parent, os.O_PATH)
-    try:
-        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
-    listener.listen()
-    listener.setblocking(False)
-    return listener
 
 
 @pytest.fixture

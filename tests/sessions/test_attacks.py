@@ -15,7 +15,7 @@ from orchestrator.models import SessionPass
 from orchestrator.sessions import passes
 from orchestrator.sessions.addresses import WrongAddress, check_path
 from orchestrator.sessions.proxy import plain
-from tests.sessions.conftest import unix_listener
+from tests.unix_sockets import unix_listener
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BERTH = {"host": "127.0.0.1"}

@@ -1,14 +1,18 @@
 """The page of sessions, its REST routes and its command: starting, listing, stopping, opening."""
 
 import dataclasses
+import time
+from datetime import datetime
 
 import pytest
+from django.utils.html import strip_tags
 
 from berth.job_fields import command_line
 from orchestrator.exceptions import Malformed, WrongSetting
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission.intake import parse_spec
-from orchestrator.models import Job, JobState
+from orchestrator.live.readings import NOTHING_READ, write_now
+from orchestrator.models import Job, JobState, Pool
 from orchestrator.server.environment import SessionsSetting, read_environment
 from orchestrator.sessions.addresses import WrongAddress, address_of, place_of
 from orchestrator.spec.job_spec import JobSpec
@@ -52,8 +56,38 @@ def test_page_lists_own_sessions_and_opens_those_that_listen(ada, bob, reader_of
 
     assert f"/sessions/{job.pk}/open" in page
     assert f"/sessions/{starting.pk}/open" not in page
-    assert "its program is starting" in page
+    assert ">starting<" in page
     assert str(others.pk) not in page
+
+
+def test_page_says_what_computes_and_when_an_idle_session_is_stopped(
+    ada, reader_of, make_session, make_device
+):
+    make_device(7)
+    Pool.objects.update(idle_stop_after_s=3600)
+    busy, idle = make_session(), make_session()
+    seen_at = time.time() - 1230
+    write_now(
+        dataclasses.replace(
+            NOTHING_READ,
+            sessions={
+                str(busy.pk): {"sign": "kernel", "seen_at": time.time(), "idle": False},
+                str(idle.pk): {"sign": "terminal", "seen_at": seen_at, "idle": True},
+            },
+        )
+    )
+
+    page = " ".join(strip_tags(reader_of(ada).get("/sessions").content.decode()).split())
+
+    assert "A kernel computes" in page
+    assert "Idle for 20 min: a program in a terminal ran last." in page
+    assert "Stopped in 39 min if it stays idle." in page
+    listed = {row["id"]: row["activity"] for row in reader_of(ada).get("/api/v1/sessions").json()["results"]}
+    assert listed[str(busy.pk)]["stops_at"] is None
+    assert listed[str(idle.pk)]["sign"] == "terminal"
+    assert datetime.fromisoformat(listed[str(idle.pk)]["stops_at"]).timestamp() == pytest.approx(
+        seen_at + 3600
+    )
 
 
 def test_page_warns_where_sessions_share_an_address(ada, reader_of, own_origins, settings):

@@ -1,17 +1,18 @@
-"""Jobs that leave their devices unused: their owners are warned, and the pool's rule may stop them."""
+"""Jobs that leave their devices unused, and sessions that do nothing: owners are warned, and the pool's rule may stop them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import F
 
+from orchestrator.agent.watches.session_work import SessionWork
 from orchestrator.devices.types import Reading
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
-from orchestrator.models import Job, JobState, Lease
+from orchestrator.models import Attempt, Job, JobState, Lease
 
 AT_WORK_PERCENT = 1.0  # idle devices show less
 COUNTED_FROM_S = 60.0  # shorter pauses are a normal part of training: data, evaluation, a checkpoint
@@ -31,6 +32,7 @@ class IdleWatch:
     def __init__(self) -> None:
         self._quiet: dict[int, _Quiet] = {}  # by lease
         self._warned: set[int] = set()  # attempts whose owner was warned
+        self.sessions = SessionWork()
 
     def note(self, readings: Iterable[Reading], leases: Sequence[Lease], now: datetime, now_s: float) -> None:
         """Take one round of readings.
@@ -39,22 +41,51 @@ class IdleWatch:
             leases: all active ones, with attempt, job and pool.
             now_s: monotonic clock.
         """
-        at_work = {
-            reading.device_id: reading.utilization_percent is None
-            or reading.utilization_percent >= AT_WORK_PERCENT
+        shown = {
+            reading.device_id: reading.utilization_percent
             for reading in readings
             if not (reading.stale or reading.lost)
         }
+        running = [each for each in leases if each.attempt.job.state == JobState.RUNNING]
+        sessions = {each.attempt_id: each.attempt for each in running if each.attempt.job.is_session}
+        self.sessions.look_in_time(list(sessions.values()), now_s)
+        working = self._working_sessions(sessions, running, shown, now)
         by_attempt: dict[int, list[Lease]] = defaultdict(list)
-        for lease in leases:
-            if lease.attempt.job.state == JobState.RUNNING and lease.device_id in at_work:
-                self._follow(lease, at_work[lease.device_id], now, now_s)
+        for lease in running:
+            if lease.device_id in shown:
+                percent = shown[lease.device_id]
+                works = percent is None or percent >= AT_WORK_PERCENT
+                if lease.attempt_id in sessions:
+                    works = lease.attempt_id in working
+                self._follow(lease, works, now, now_s)
                 by_attempt[lease.attempt_id].append(lease)
         active = {lease.pk for lease in leases}
         self._quiet = {pk: quiet for pk, quiet in self._quiet.items() if pk in active}
         self._warned &= {lease.attempt_id for lease in leases}
         for attempt_id, held in by_attempt.items():
             self._judge(attempt_id, held, now, now_s)
+
+    def _working_sessions(
+        self,
+        sessions: Mapping[int, Attempt],
+        running: Iterable[Lease],
+        shown: Mapping[str, float | None],
+        now: datetime,
+    ) -> set[int]:
+        """The attempts among ``sessions`` that are at work on a device or beside it.
+
+        A device that shows no utilisation, such as a CPU slot, is no sign; a device that cannot be read is one.
+        """
+        busy = {
+            lease.attempt_id
+            for lease in running
+            if lease.device_id not in shown or (shown[lease.device_id] or 0.0) >= AT_WORK_PERCENT
+        }
+        return {
+            pk
+            for pk, attempt in sessions.items()
+            if self.sessions.note(attempt, device_works=pk in busy, now=now)
+        }
 
     def _follow(self, lease: Lease, at_work: bool, now: datetime, now_s: float) -> None:
         quiet = self._quiet.get(lease.pk)

@@ -1,5 +1,6 @@
 """Sessions: jobs that people work in through the browser."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -16,11 +17,23 @@ from orchestrator.jobs import steering
 from orchestrator.models import Job
 from orchestrator.people import audit
 from orchestrator.sessions import listing
+from orchestrator.sessions.activity import Sign
 from orchestrator.sessions.listing import SessionRow
 from orchestrator.spec.field_types import Argument, Gib, Name, Seconds
 from orchestrator.spec.packages import Package
 
 router = Router()
+
+
+class ActivityOut(BaseModel):
+    """When a running session was last seen at work, and what follows."""
+
+    sign: Sign = Field(description="what showed it last; unknown: nothing could be read yet")
+    seen_at: datetime = Field(description="when that was")
+    idle: bool = Field(description="whether nothing showed it in the newest look")
+    stops_at: datetime | None = Field(
+        description="when its pool's rule stops it unless it is at work before; null: never, or at work now"
+    )
 
 
 class SessionOut(BaseModel):
@@ -36,6 +49,7 @@ class SessionOut(BaseModel):
     devices: list[str] = Field(description="what it holds now")
     opens: bool = Field(description="whether its program answers: the browser can open it")
     address: str = Field(description="what to open in a browser in which its owner is signed in")
+    activity: ActivityOut | None = Field(description="null: it does not run, or nobody has looked yet")
     time_limit_s: float | None = Field(description="when it ends at the latest; null: never")
     submitted_at: datetime
     started_at: datetime | None
@@ -95,6 +109,7 @@ def _show(row: SessionRow, request: ApiRequest) -> SessionOut:
         devices=list(row.devices),
         opens=row.opens,
         address=request.build_absolute_uri(f"/sessions/{job.pk}/open"),
+        activity=ActivityOut(**asdict(row.activity)) if row.activity else None,
         time_limit_s=job.time_limit_s,
         submitted_at=job.submitted_at,
         started_at=job.first_started_at,

@@ -181,6 +181,21 @@ def ignores(pid: int, number: int) -> bool:
     return _signal_in_mask(pid, "SigIgn", number)
 
 
+def used_ticks(pid: int) -> int | None:
+    """Processor time of a process in clock ticks, with that of its children that have ended; None if it is gone."""
+    fields = _stat(pid)
+    return None if fields is None else sum(int(each) for each in fields[11:15])
+
+
+def has_foreground_program(pid: int) -> bool:
+    """Whether the process leads a terminal's session, as a shell does, and another group is in the foreground there."""
+    fields = _stat(pid)
+    if fields is None:
+        return False
+    group, session, terminal, foreground = (int(each) for each in fields[2:6])
+    return terminal != 0 and session == pid and foreground not in (-1, group)
+
+
 def status_lines(pid: int, name: str = "status") -> list[str]:
     """The lines of a file below /proc/<pid>; empty if the process is gone or the file is not readable."""
     try:
@@ -202,7 +217,11 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields 3 and on of /proc/<pid>/stat: [0] state, [1] parent, [17] threads, [19] start time."""
+    """Fields 3 and on of /proc/<pid>/stat.
+
+    [0] state, [1] parent, [2] group, [3] session, [4] terminal, [5] its foreground group, [11:15] processor time,
+    [17] threads, [19] start time.
+    """
     try:
         text = _read(f"/proc/{pid}/stat")
     except OSError:
