@@ -80,6 +80,7 @@ export function firstOf(box, draw) {
     most = Infinity;
     draw();
   });
+  more.hidden = true; // until the numbers come, nobody knows whether there are others
   box.append(more);
   return (all) => {
     if (box.lastElementChild !== more) box.append(more); // behind the charts for the Tab key too
