@@ -121,11 +121,13 @@ LOOK = """
   return [...new Set(faults)].slice(0, 4);
 }
 """
+# Shifts while a page is still read say how fast the machine is: a table's columns find their widths row by row.
 SHIFTS = """
 globalThis.shifts = [];
+const isWhole = (entry) => entry.startTime > (performance.getEntriesByType("navigation")[0].domInteractive || Infinity);
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries())
-    if (!entry.hadRecentInput) shifts.push([entry.value, entry.sources.map((one) => one.node?.id || one.node?.className || one.node?.nodeName)]);
+    if (!entry.hadRecentInput && isWhole(entry)) shifts.push([entry.value, entry.sources.map((one) => one.node?.id || one.node?.className || one.node?.nodeName)]);
 }).observe({ type: "layout-shift", buffered: true });
 """
 
