@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 
 from berth.arguments import values_by_name
 from orchestrator.jobs import lifecycle
-from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
+from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool, Service
 from orchestrator.spec.job_spec import GIB, JobSpec
 from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
@@ -216,6 +216,30 @@ def make_attempt(make_job, make_device) -> Callable[..., Attempt]:
         job.refresh_from_db()
         attempt.job = job
         return attempt
+
+    return make
+
+
+@pytest.fixture
+def make_service(ada, make_pool) -> Callable[..., Service]:
+    """A service of ada's without replicas; keywords replace columns."""
+
+    def make(name: str = "digits", **fields: Any) -> Service:
+        now = timezone.now()
+        given = {"idle_s": 600, "deadline_s": 2, "most_waiting": 100, "health_path": "", "max_replicas": 2}
+        return Service.objects.create(
+            **{
+                "name": name,
+                "owner": ada,
+                "pool": make_pool(),
+                "job_fields": {"kind": "service", "command": ["python", "serve.py"]},
+                "bundle": "0" * 64,
+                "created_at": now,
+                "changed_at": now,
+                **given,
+                **fields,
+            }
+        )
 
     return make
 

@@ -29,6 +29,7 @@ MOST_FAILURES = 3
 WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
 LEAST_IDLE_S = 3.0  # requests that wait are told once a second, or later on a busy machine
 DRAIN_MOST_S = 30.0  # what a retired replica still answers
+DRAIN_IDLE_S = 2.0  # nobody asks it; the door learns within a second that it gets no further request
 
 
 class _Enough(Exception):
@@ -112,11 +113,13 @@ def begin_first(service: Service) -> None:
 
 
 def begin_replica(service: Service, beside: int) -> bool:
-    """Submit a replica of the newest revision; False where none may be begun now.
+    """Take back a replica that was retired, or submit one of the newest revision; False where none may be begun now.
 
     Args:
         beside: the open replicas of this revision; more of them means that another process was first.
     """
+    if _take_back(service):
+        return True
     number = ServiceReplica.objects.filter(service=service).count() + 1
     fields = {**service.job_fields, "name": f"{service.name} {number}", "source": {"bundle": service.bundle}}
 
@@ -136,6 +139,16 @@ def begin_replica(service: Service, beside: int) -> bool:
     return True
 
 
+def _take_back(service: Service) -> bool:
+    """Let a replica of the newest revision that was retired and still runs answer again."""
+    for replica in _still_open(service):
+        if replica.revision == service.revision and is_serving(replica):
+            replica.retired_at = None
+            replica.save(update_fields=["retired_at"])
+            return True
+    return False
+
+
 def end_replicas(service: Service) -> None:
     """Stop all replicas now."""
     for replica in open_replicas(service):
@@ -146,10 +159,15 @@ def end_replicas(service: Service) -> None:
 
 def _target(service: Service, now: datetime) -> int:
     """How many replicas of the newest revision there should be."""
-    asked_at, idle = service.asked_at, timedelta(seconds=max(service.idle_s, LEAST_IDLE_S))
-    if asked_at is None or now - asked_at > idle:
+    if _is_idle(service, now):
         return service.min_replicas
     return min(service.max_replicas, max(service.min_replicas, service.wanted, 1))
+
+
+def _is_idle(service: Service, now: datetime) -> bool:
+    """Whether nobody has asked it, and no answer was on its way, for as long as its owner said."""
+    idle = timedelta(seconds=max(service.idle_s, LEAST_IDLE_S))
+    return service.asked_at is None or now - service.asked_at > idle
 
 
 def _beyond(service: Service, current: list[ServiceReplica], now: datetime) -> list[ServiceReplica]:
@@ -171,9 +189,10 @@ def _replace_old(service: Service, now: datetime) -> None:
 
 def _stop_retired(service: Service, now: datetime) -> None:
     """Stop what was retired, once it has had time to answer what it had begun."""
+    drain_s = min(DRAIN_IDLE_S if _is_idle(service, now) else DRAIN_MOST_S, service.deadline_s)
     for replica in _still_open(service):
         waited_s = (now - (replica.retired_at or now)).total_seconds()
-        if waited_s > min(DRAIN_MOST_S, service.deadline_s) or not is_serving(replica):
+        if waited_s > drain_s or not is_serving(replica):
             why = fact(ServiceFact.REPLICA_IDLE, idle_s=service.idle_s)
             if replica.revision < service.revision:
                 why = fact(ServiceFact.REPLICA_REPLACED)

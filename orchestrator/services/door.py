@@ -24,6 +24,7 @@ from orchestrator.sessions.proxy.plain import Event, Receive, Scope, Send
 PREFIX = "/serve/"
 DEADLINE = b"berth-deadline-ms"
 LONGEST_DEADLINE_S = 3600.0
+ON_THE_WAY_S = 0.005  # of a deadline: from who asks to here, and back
 BODY_BYTES = 256 * 1024**2
 STARTS_WITHIN_S = 600.0  # the wait of a request without a deadline of its own for the first replica
 LONGEST_QUERY_BYTES = 16 * 1024
@@ -53,7 +54,9 @@ class ServicesDoor:
         try:
             name, target = _target(scope)
             desk = await self._desks.of(name, _key(scope["headers"]))
-            if desk is None:
+            if desk is not None:
+                await desk.look()
+            if desk is None or desk.is_removed:
                 raise Refused(
                     401,
                     "no_key",
@@ -71,12 +74,11 @@ async def _serve(
     desk: Desk, scope: Scope, receive: Receive, send: "_Told", target: bytes, began: float
 ) -> None:
     """Wait for a turn, and pass one request on to the replica whose turn it is."""
-    await desk.look()
     service = desk.service
     if service.state != ServiceState.ON:
         raise Refused(503, "off", f"{service.name} is {service.state}: {say_json(service.why)}")
     own_s, is_cold = _own_deadline_s(scope["headers"]), desk.is_cold
-    deadline = began + (own_s or (STARTS_WITHIN_S if is_cold else service.deadline_s))
+    deadline = began + (own_s or (STARTS_WITHIN_S if is_cold else service.deadline_s)) - ON_THE_WAY_S
     replica = await _turn(desk, deadline)
     if is_cold and own_s is None:
         deadline = (

@@ -1,7 +1,7 @@
 """The line before a service: who is served when, and who is refused at once because it would be too late.
 
 Each replica serves as many requests at once as its program can, usually one, so how long an answer takes is known: the
-95th percentile of the newest ones. A request that cannot be answered by its deadline is refused when it comes, rather than
+99th percentile of the newest ones. A request that cannot be answered by its deadline is refused when it comes, rather than
 being late and making others late (Gujarati et al. 2020, "Serving DNNs like Clockwork", OSDI).
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 REMEMBERED = 100  # answers by whose times the next one is predicted
+SELDOM_LONGER = 0.99  # the share of them that took no longer than predicted
 LEAST_KNOWN = 5  # before that nothing is predicted
 LONGEST_RETRY_S = 60.0
 
@@ -78,7 +79,7 @@ class Line(Generic[R]):
         if len(self._took_s) < LEAST_KNOWN:
             return None
         ordered = sorted(self._took_s)
-        return ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+        return ordered[math.ceil(SELDOM_LONGER * len(ordered)) - 1]
 
     def set_replicas(self, replicas: Iterable[R]) -> None:
         """Name the replicas that get requests from now on; those that serve one still end it."""

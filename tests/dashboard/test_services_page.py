@@ -11,25 +11,6 @@ from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
-def make_service(ada, make_pool):
-    def make(name: str = "digits", **fields) -> Service:
-        now = timezone.now()
-        given = {"idle_s": 600, "deadline_s": 2, "most_waiting": 100, "health_path": "", "max_replicas": 2}
-        return Service.objects.create(
-            name=name,
-            owner=ada,
-            pool=make_pool(),
-            job_fields={"kind": "service", "command": ["python", "serve.py"]},
-            bundle="0" * 64,
-            created_at=now,
-            changed_at=now,
-            **{**given, **fields},
-        )
-
-    return make
-
-
-@pytest.fixture
 def asked(make_service, make_attempt, make_job, ada) -> Service:
     """A service that answers requests with one replica, while a second one starts."""
     traffic = {"requests_per_s": 12.4, "p50_ms": 8.1, "p99_ms": 31.0, "errors": 1, "refused": 3, "late": 0}

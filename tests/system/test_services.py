@@ -108,8 +108,9 @@ def test_first_request_starts_it_and_no_credential_crosses(server: Server) -> No
     assert (status, answer["code"]) == (504, "late")
     server.wait_until(lambda: server.get("/services/echo")["traffic"]["late"] == 1)
 
+    server.call("DELETE", "/services/echo/keys/test")
+    server.wait_until(lambda: ask(server, "echo", "/", key=key)[0] == 401)
     server.call("DELETE", "/services/echo")
-    assert ask(server, "echo", "/", key=key)[0] == 401
 
 
 def test_a_replica_that_dies_is_begun_again_and_one_that_dies_in_a_loop_is_not(server: Server) -> None:
@@ -121,14 +122,13 @@ def test_a_replica_that_dies_is_begun_again_and_one_that_dies_in_a_loop_is_not(s
     assert ask(server, "mortal", key=key)[0] == 200
     assert server.get("/services/mortal")["replicas"][0]["job"] != first
     server.post("/services/mortal/stop")
-    status, answer, _ = ask(server, "mortal", key=key)
-    assert (status, "Stopped by" in answer["detail"]) == (503, True)
+    server.wait_until(lambda: ask(server, "mortal", key=key)[0] == 503)
+    server.wait_until(lambda: "Stopped by" in ask(server, "mortal", key=key)[1]["detail"])
 
     lost = begin(server, "lost", program="raise SystemExit('no weights here')", min_replicas=1)
     server.wait_until(lambda: server.get("/services/lost")["state"] == "failed")
     assert server.get("/services/lost")["reason"].startswith("3 replicas in a row have failed")
-    status, answer, _ = ask(server, "lost", key=lost)
-    assert (status, answer["code"]) == (503, "off")
+    server.wait_until(lambda: ask(server, "lost", key=lost)[1]["code"] == "off")
     for name in ("mortal", "lost"):
         server.call("DELETE", f"/services/{name}")
 

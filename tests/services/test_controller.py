@@ -1,0 +1,88 @@
+"""When replicas are begun, retired, taken back and stopped."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from orchestrator.models import JobState, Service, ServiceReplica
+from orchestrator.services import controller
+
+
+@pytest.fixture
+def now() -> datetime:
+    return timezone.now()
+
+
+@pytest.fixture
+def make_replica(make_attempt) -> Callable[..., ServiceReplica]:
+    """A replica that answers."""
+
+    def make(service: Service, **fields: object) -> ServiceReplica:
+        attempt = make_attempt(state=JobState.RUNNING)
+        given = {"revision": service.revision, "ready_attempt": attempt.number, **fields}
+        return ServiceReplica.objects.create(service=service, job=attempt.job, **given)
+
+    return make
+
+
+def advance(service: Service, now: datetime, *times_s: float) -> None:
+    for each_s in times_s:
+        service.refresh_from_db()
+        controller.advance(service, now + timedelta(seconds=each_s))
+
+
+def state_of(replica: ServiceReplica) -> str:
+    replica.job.refresh_from_db()
+    return str(replica.job.state)
+
+
+def test_replica_that_nobody_asks_frees_its_device_soon(make_service, make_replica, now):
+    service = make_service(idle_s=60, deadline_s=30, asked_at=now)
+    replica = make_replica(service)
+
+    advance(service, now, 59)
+    assert controller.open_replicas(service) == [replica]
+
+    advance(service, now, 61, 64)
+    assert (controller.open_replicas(service), state_of(replica)) == ([], JobState.STOPPING)
+
+
+def test_request_takes_back_a_replica_that_was_just_retired(make_service, make_replica, now):
+    service = make_service(idle_s=60, asked_at=now - timedelta(seconds=61))
+    replica = make_replica(service)
+    advance(service, now, 0)
+    assert controller.open_replicas(service) == []
+
+    controller.begin_first(service)
+
+    Service.objects.update(asked_at=now)
+    advance(service, now, 1, 40)
+    assert controller.ready_replicas(service) == [replica]
+    assert state_of(replica) == JobState.RUNNING
+
+
+def test_replica_beyond_what_is_asked_for_may_answer_what_it_has_begun(make_service, make_replica, now):
+    service = make_service(deadline_s=20, asked_at=now, wanted=1)
+    first, second = make_replica(service), make_replica(service)
+
+    advance(service, now, 0, 19)
+    assert controller.open_replicas(service) == [first]
+    assert state_of(second) == JobState.RUNNING
+
+    advance(service, now, 21)
+    assert (state_of(first), state_of(second)) == (JobState.RUNNING, JobState.STOPPING)
+
+
+def test_old_replica_answers_until_a_new_one_does(make_service, make_replica, now):
+    service = make_service(revision=2, deadline_s=20, asked_at=now, wanted=1)
+    old, new = make_replica(service, revision=1), make_replica(service, ready_attempt=0)
+
+    advance(service, now, 0)
+    assert controller.ready_replicas(service) == [old]
+
+    ServiceReplica.objects.filter(pk=new.pk).update(ready_attempt=1)
+    advance(service, now, 1, 22)
+    assert controller.ready_replicas(service) == [new]
+    assert state_of(old) == JobState.STOPPING
