@@ -99,20 +99,29 @@ function replace(page, ids) {
     if (
       now &&
       then &&
+      shown(now) !== shown(then) &&
       !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)
     )
       then.replaceWith(document.adoptNode(now));
   }
   for (const summary of document.querySelectorAll("details > summary"))
     if (open.includes(summary.textContent)) summary.parentElement.open = true;
-  if (path && !document.contains(focused)) refocus(path, focused.name);
+  if (path && !document.contains(focused)) refocus(path, focused);
   for (const run of afterwards) run(ids);
 }
 
-function refocus(path, name) {
+// A part without what differs in each answer, or is kept fresh by itself.
+function shown(part) {
+  const copy = part.cloneNode(true);
+  for (const one of copy.querySelectorAll("[name=csrfmiddlewaretoken], time")) one.remove();
+  return copy.outerHTML;
+}
+
+// To the same words; a form whose button now says something else is found by its address, if no other has that.
+function refocus(path, { name, textContent }) {
   const place = CSS.escape(path);
-  const own = name && document.querySelector(`form[action="${place}"] button[name="${CSS.escape(name)}"]:enabled`);
-  (own || document.querySelector(`form[action="${place}"] button:enabled, a[href="${place}"]`))?.focus({
-    preventScroll: true,
-  });
+  const all = [...document.querySelectorAll(`form[action="${place}"] button:enabled, a[href="${place}"]`)];
+  const isOne = new Set(all.map((one) => one.form ?? one)).size === 1;
+  const next = all.find((one) => one.textContent === textContent) ?? (isOne ? all.find((one) => one.name === name) ?? all[0] : null);
+  next?.focus({ preventScroll: true });
 }
