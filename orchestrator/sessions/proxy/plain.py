@@ -54,21 +54,22 @@ class Exchange:
         Raises:
             TooLong, TooSlow, BadAnswer: before or, with ``answered``, after the head of the answer was sent.
         """
-        reader, writer = await asyncio.open_connection(sock=connection, limit=READ_BYTES)
         framed = _framed(method, headers, chunked=chunked)
         try:
-            writer.write(self._sent(h11.Request(method=method, target=target, headers=framed)))
-            await self._both_ways(reader, writer)
+            await self._write(
+                connection, self._sent(h11.Request(method=method, target=target, headers=framed))
+            )
+            await self._both_ways(connection)
         except h11.RemoteProtocolError as error:
             raise BadAnswer(str(error)) from error
         except TimeoutError:
             raise BadAnswer(f"it did not answer within {FIRST_ANSWER_S:.0f} s") from None
         finally:
-            writer.close()
+            connection.close()
 
-    async def _both_ways(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upload = asyncio.create_task(self._upload(writer))
-        answer = asyncio.create_task(self._answer(reader))
+    async def _both_ways(self, connection: socket.socket) -> None:
+        upload = asyncio.create_task(self._upload(connection))
+        answer = asyncio.create_task(self._answer(connection))
         try:
             await asyncio.wait([upload, answer], return_when=asyncio.FIRST_COMPLETED)
             if upload.done() and not answer.done():
@@ -81,7 +82,7 @@ class Exchange:
                 task.cancel()
             await asyncio.gather(upload, answer, return_exceptions=True)
 
-    async def _upload(self, writer: asyncio.StreamWriter) -> None:
+    async def _upload(self, connection: socket.socket) -> None:
         """Send the body to the program, then wait for the browser to leave."""
         count, more = 0, True
         while more:
@@ -91,8 +92,8 @@ class Exchange:
             if count > BODY_BYTES:
                 raise TooLong
             if body:
-                await self._write(writer, self._sent(h11.Data(data=body)))
-        await self._write(writer, self._sent(h11.EndOfMessage()))
+                await self._write(connection, self._sent(h11.Data(data=body)))
+        await self._write(connection, self._sent(h11.EndOfMessage()))
         while (await self._receive())["type"] != "http.disconnect":
             pass
         raise _Left
@@ -107,37 +108,54 @@ class Exchange:
             raise _Left
         return event
 
-    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+    async def _write(self, connection: socket.socket, data: bytes) -> None:
         """Write to the program; one that reads no more may still have answered."""
         try:
-            writer.write(data)
-            await writer.drain()
+            await asyncio.get_running_loop().sock_sendall(connection, data)
         except OSError:
             await asyncio.Event().wait()  # the answer's end cancels us
 
-    async def _answer(self, reader: asyncio.StreamReader) -> None:
+    async def _answer(self, connection: socket.socket) -> None:
         async with asyncio.timeout(FIRST_ANSWER_S):
-            event = await self._event(reader)
+            event = await self._event(connection)
             while isinstance(event, h11.InformationalResponse):
-                event = await self._event(reader)
+                event = await self._event(connection)
         if not isinstance(event, h11.Response):
             raise BadAnswer("it closed the connection without an answer")
         self.answered = True
         headers = to_browser([(name, value) for name, value in event.headers], self._base)
         await self._send({"type": "http.response.start", "status": event.status_code, "headers": headers})
-        while isinstance(event := await self._event(reader), h11.Data):
-            await self._send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
-        if not isinstance(event, h11.EndOfMessage):
-            raise BadAnswer("its answer ended early")
+        counted = values(list(event.headers), b"content-length")
+        if counted and self._program.their_state is h11.SEND_BODY:  # which it is not after HEAD or a 304
+            await self._pass_on(connection, int(counted[0]))
+        else:
+            while isinstance(event := await self._event(connection), h11.Data):
+                await self._send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
+            if not isinstance(event, h11.EndOfMessage):
+                raise BadAnswer("its answer ended early")
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _event(self, reader: asyncio.StreamReader) -> Any:
+    async def _pass_on(self, connection: socket.socket, left: int) -> None:
+        """Forward a body whose length is known without h11, whose copies take most of the time of a download."""
+        loop, data = asyncio.get_running_loop(), self._program.trailing_data[0]
+        while left:
+            if not data and not (data := await self._received(loop, connection)):
+                raise BadAnswer("its answer ended early")
+            piece, data = data[:left], b""
+            left -= len(piece)
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _event(self, connection: socket.socket) -> Any:
+        loop = asyncio.get_running_loop()
         while (event := self._program.next_event()) is h11.NEED_DATA:
-            try:
-                self._program.receive_data(await reader.read(READ_BYTES))
-            except ConnectionError as error:
-                raise BadAnswer(str(error)) from error
+            self._program.receive_data(await self._received(loop, connection))
         return event
+
+    async def _received(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+        try:
+            return await loop.sock_recv(connection, READ_BYTES)
+        except ConnectionError as error:
+            raise BadAnswer(str(error)) from error
 
     def _sent(self, event: Any) -> bytes:
         return self._program.send(event) or b""
