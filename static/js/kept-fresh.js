@@ -2,8 +2,14 @@
 import { refresh } from "./rows.js";
 import "./shell.js";
 
-const EVERY_MS = 2000;
+const SOON_MS = 1000; // while something that was asked for is not there yet
+const EVERY_MS = 3000;
 const parts = [...document.querySelectorAll("[data-fresh]")].map(({ id }) => id);
 
-setInterval(() => document.hidden || refresh(...parts), EVERY_MS);
+function look() {
+  if (!document.hidden) refresh(...parts);
+  setTimeout(look, document.querySelector("[data-fresh] [data-soon]") ? SOON_MS : EVERY_MS);
+}
+
+setTimeout(look, SOON_MS);
 document.addEventListener("visibilitychange", () => document.hidden || refresh(...parts));
