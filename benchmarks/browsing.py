@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from benchmarks.figures import ROOT
@@ -57,6 +58,17 @@ class Visitor:
             yield context
         finally:
             context.close()
+
+    @contextmanager
+    def enter(self, session: str) -> Iterator[tuple[str, dict[str, str]]]:
+        """Open a session as its owner's browser does; gives its address and the cookies that open it."""
+        cookies = httpx.Cookies()
+        cookies.set("berth_session", self._session, domain="127.0.0.1")
+        with httpx.Client(cookies=cookies, follow_redirects=True, timeout=60) as browser:
+            answer = browser.get(f"{self.url}/sessions/{session}/open")
+            answer.raise_for_status()
+            theirs = {one.name: one.value or "" for one in browser.cookies.jar if one.path.startswith("/s/")}
+            yield str(answer.url).partition("?")[0], theirs
 
 
 def submit(client: Client, name: str, *args: str, **fields: Any) -> str:

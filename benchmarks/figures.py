@@ -38,6 +38,7 @@ LONG = (
     "soak",
     "environments",
     "install",
+    "sessions",
     "sweeps",
 )  # long, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent

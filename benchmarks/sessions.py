@@ -1,21 +1,19 @@
 """How soon a notebook can be used, what the way through Berth costs, and whether idle sessions and attacks are told apart.
 
-A program that echoes and one download are asked through Berth and on the program's own socket in turns, as the browser
-of the session's owner would.  The cases of idle sessions and the attacks are those of the tests, counted here.
+A program that echoes, and a download, are asked through Berth as the browser of the session's owner would, and on a port
+of the program's own, as that browser would without Berth; both in turns.  The cases of idle sessions and the attacks are those of the tests, counted here.
 """
 
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 from playwright.sync_api import Page
-from websockets.sync.client import ClientConnection, connect, unix_connect
+from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from benchmarks.browsing import Visitor, chromium
@@ -30,12 +28,27 @@ FIGURES = (
         "from Start on the page to a notebook with an idle kernel, environment there, median",
         6,
     ),
-    Figure("keystroke_added_ms", "ms", "an echo over a websocket above one on the socket, median", 5),
-    Figure("download_ratio", "", "speed of a download of 100 MiB over that on the socket, median", 0.7),
-    Figure("idle_cases_right", "", "of 24 sessions that are at work or idle, those judged right", 24),
-    Figure("attacks_refused", "", "attacks on the proxy that fail", 20),
+    Figure(
+        "keystroke_added_ms", "ms", "an echo over a websocket above one on the program's own port, median", 5
+    ),
+    Figure(
+        "download_ratio",
+        "",
+        "speed of a download of 100 MiB over that from the program's own port, median",
+        0.7,
+        at_least=True,
+    ),
+    Figure(
+        "idle_cases_right",
+        "",
+        "of 24 sessions that are at work or idle, those judged right",
+        24,
+        at_least=True,
+    ),
+    Figure("attacks_refused", "", "attacks on the proxy that fail", 20, at_least=True),
 )
 SCRIPT = ROOT / "benchmarks" / "scripts" / "session.py"
+PORT = re.compile(r"^port (\d+)$", re.MULTILINE)
 STARTS = 3
 KEYS = 500
 DOWNLOADS = 7
@@ -49,7 +62,7 @@ def measure() -> Outcome:
         visitor = Visitor(browser, server)
         _measure_way(server, visitor, outcome)
         _measure_notebook(server, visitor, outcome)
-    outcome.figures["idle_cases_right"] = _passed("tests/agent/test_session_work.py", "judged or at_work_if")
+    outcome.figures["idle_cases_right"] = _passed("tests/agent/test_session_work.py", "at_work_if")
     outcome.figures["attacks_refused"] = _passed("tests/sessions/test_attacks.py", "")
     return outcome
 
@@ -66,22 +79,20 @@ def _measure_way(server: Server, visitor: Visitor, outcome: Outcome) -> None:
             "gpus": 1,
         },
     )["id"]
-    place = server.home / "jobs" / job / "attempts" / "1" / "session" / "http"
-    _wait(lambda: _opens(client, job))
+    _wait(lambda: _opens(client, job) and PORT.search(server.read_log(job)))
+    found = PORT.search(server.read_log(job))
+    own = f"127.0.0.1:{found[1] if found else 0}"
     with visitor.enter(job) as (base, cookies):
         origin = Origin(base.partition("/s/")[0])
         cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
         through = connect(
             f"{base.replace('http', 'ws', 1)}ws", additional_headers={"Cookie": cookie}, origin=origin
         )
-        with through, unix_connect(str(place), uri="ws://session/ws") as direct:
+        with through, connect(f"ws://{own}/ws") as direct:
             keys = [(1000 * _echo(through), 1000 * _echo(direct)) for _ in range(KEYS)][20:]
-        with (
-            httpx.Client(cookies=cookies, timeout=WITHIN_S) as ours,
-            httpx.Client(transport=httpx.HTTPTransport(uds=str(place)), timeout=WITHIN_S) as own,
-        ):
+        with httpx.Client(cookies=cookies, timeout=WITHIN_S) as browser:
             loads = [
-                (_download(ours, f"{base}file"), _download(own, "http://session/file"))
+                (_download(browser, f"{base}file"), _download(browser, f"http://{own}/file"))
                 for _ in range(DOWNLOADS)
             ]
     outcome.figures["keystroke_added_ms"] = median([each[0] for each in keys]) - median(
@@ -122,31 +133,38 @@ def _download(client: httpx.Client, address: str) -> float:
 
 def _measure_notebook(server: Server, visitor: Visitor, outcome: Outcome) -> None:
     """The first session builds the environment, which is not counted."""
-    times_s = []
+    times_s: list[float] = []
+    links_s: list[float] = []
     for number in range(STARTS + 1):
         with visitor.context() as context:
             page = context.new_page()
             page.set_default_timeout(1000 * WITHIN_S)
-            took_s = _open_notebook(page, visitor.url)
+            link_s, notebook_s = _open_notebook(page, visitor.url)
         if number:
-            times_s.append(took_s)
+            links_s.append(link_s)
+            times_s.append(notebook_s)
         _stop_all(server.client())
     outcome.figures["click_to_notebook_s"] = median(times_s)
     outcome.details["click_to_notebook_s"] = spread(times_s, 2)
+    outcome.details["click_to_open_link_s"] = spread(links_s, 2)
 
 
-def _open_notebook(page: Page, url: str) -> float:
+def _open_notebook(page: Page, url: str) -> tuple[float, float]:
+    """Seconds from Start to the link that opens the session, and to a notebook with an idle kernel."""
     page.goto(f"{url}/sessions")
     began = time.perf_counter()
     page.get_by_role("button", name="Start", exact=True).click()
+    link = page.locator("#sessions-now").get_by_role("link", name="Open")
+    link.wait_for()
+    link_s = time.perf_counter() - began
     with page.context.expect_page() as opened:
-        page.locator("#sessions-now").get_by_role("link", name="Open").click()
+        link.click()
     lab = opened.value
     lab.set_default_timeout(1000 * WITHIN_S)
     lab.locator(".jp-LauncherCard[data-category=Notebook]").first.click()
     lab.locator(".jp-Notebook .jp-Cell .cm-content").first.wait_for()
-    lab.locator(".jp-Toolbar-kernelStatus, .jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for()
-    return time.perf_counter() - began
+    lab.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for()
+    return link_s, time.perf_counter() - began
 
 
 def _stop_all(client: Client) -> None:

@@ -204,6 +204,13 @@ PROMISED = {
         "refused_percent",
         "used_percent",
     },
+    "sessions": {
+        "click_to_notebook_s",
+        "keystroke_added_ms",
+        "download_ratio",
+        "idle_cases_right",
+        "attacks_refused",
+    },
     "mcp": {"mcp_answer_p95_ms", "schema_tokens", "tasks_ok", "blind_calls"},
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
