@@ -1,4 +1,4 @@
-"""How soon a notebook can be used, what the way through Berth costs, and whether idle sessions and attacks are told apart.
+"""How soon a notebook can be used, what the way through Berth costs, and whether idle sessions and attacks are recognised.
 
 A program that echoes, and a download, are asked through Berth as the browser of the session's owner would, and on a port
 of the program's own, as that browser would without Berth; both in turns.  The cases of idle sessions and the attacks are those of the tests, counted here.

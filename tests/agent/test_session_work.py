@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.watches.idle import IdleWatch
-from orchestrator.agent.watches.session_work import SessionWork
+from orchestrator.agent.watches.session_work import SessionWork, count_busy_kernels
 from orchestrator.devices.types import Reading
 from orchestrator.live.readings import NOTHING_READ
 from orchestrator.models import Attempt, JobState, Lease, Pool
@@ -32,7 +32,7 @@ from orchestrator.supervisor.linux import processes
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import write_record
 from tests.unix_sockets import connected, unix_listener
-from tests.waiting import wait_until
+from tests.waiting import patience_s, wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.process]
 
@@ -107,7 +107,13 @@ class Place:
         threading.Thread(target=_drain, args=(os.dup(master),), daemon=True).start()
 
     def serve_kernels(
-        self, *states: str, status: int = 200, answers: bool = True, body: bytes = b"", watched: bool = False
+        self,
+        *states: str,
+        status: int = 200,
+        answers: bool = True,
+        body: bytes = b"",
+        watched: bool = False,
+        drips: bool = False,
     ) -> None:
         """Listen as JupyterLab does, with kernels in these states, and perhaps with a browser connected."""
         content = (
@@ -119,6 +125,11 @@ class Place:
             def do_GET(self) -> None:
                 if not answers:
                     over.wait()
+                    return
+                if drips:
+                    self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n[")
+                    while not over.wait(0.1):
+                        self.wfile.write(b" ")
                     return
                 self.send_response(status if self.path.endswith("/api/kernels") else 404)
                 self.end_headers()
@@ -244,6 +255,14 @@ def test_session_is_at_work_if_it_does_something_and_else_idle(place: Place, cas
     found = place.judge()
 
     assert (None if found.idle else found.sign) == expected
+
+
+def test_server_that_answers_a_byte_at_a_time_holds_nobody_up(place: Place) -> None:
+    place.serve_kernels(drips=True)
+
+    began_s = time.monotonic()
+    assert count_busy_kernels(place.folder, "/") is None
+    assert time.monotonic() - began_s < patience_s()
 
 
 def test_time_of_a_child_that_ended_between_two_looks_counts(place: Place, tmp_path: Path) -> None:
