@@ -109,7 +109,7 @@ def list_services(as_json: Json = False) -> None:
 
 @service_app.command()
 def show(name: Name, as_json: Json = False) -> None:
-    """Show a service with its replicas, whose logs are those of their jobs."""
+    """Show a service with its replicas; their logs are on the pages of their jobs."""
     from berth.cli.choosing import connect
 
     found = connect().service(name)

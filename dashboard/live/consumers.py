@@ -156,7 +156,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """One message of the client, checked.
 
         Raises:
-            BadMessage: it is none (B61).
+            BadMessage: it is not a message (B61).
         """
         if self._messages.take(LINES_COST) > 0:
             raise BadMessage(AGAINST_RULES)

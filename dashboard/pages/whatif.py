@@ -67,7 +67,7 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _operated(request: HttpRequest) -> list[str]:
-    """The pools that this reader operates; 404 if there are none."""
+    """The pools that this reader operates; 404 if there is not one."""
     user = signed_in(request)
     found = []
     for name in Pool.objects.values_list("name", flat=True):

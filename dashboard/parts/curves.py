@@ -17,7 +17,7 @@ KEPT = 4096  # paths of about 400 bytes
 
 
 def path_of(job: Job) -> str:
-    """The path of the curve in a box of 96 by 16; empty if there is none to draw."""
+    """The path of the curve in a box of 96 by 16; empty without points to draw."""
     names = in_loss_order(job.last_values) or sorted(job.last_values)
     return _path(job.pk, names[0], job.metric_seq) if names else ""
 

@@ -68,7 +68,7 @@ class Passed:
 
 
 def read_trace(job: Job, tail: str) -> Trace | None:
-    """The last traceback in the tail of a log; None where there is none."""
+    """The last traceback in the tail of a log; None without one."""
     before, header, after = tail.rpartition(_HEADER)
     if not header:
         return None

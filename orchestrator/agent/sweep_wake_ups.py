@@ -36,7 +36,7 @@ class SweepWakeUps:
         self._helper: threading.Thread | None = None
 
     def look_in_time(self, now: datetime) -> None:
-        """Look as often as metrics come while any sweep is at work: until its rung is seen, a trial trains in vain."""
+        """Look as often as metrics come while any sweep is at work: until its rung is seen, a trial wastes its device."""
         if self._woken and time.monotonic() - self._looked_at >= LOOK_EVERY_S:
             self.look(now)
 

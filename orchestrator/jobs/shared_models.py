@@ -14,7 +14,7 @@ from orchestrator.store.files.untrusted import open_folder_beneath, walk_tree
 
 logger = logging.getLogger(__name__)
 
-# Not the folders above them, where a program may have left the token of whoever filled them.
+# Not the folders above them, where a program may have left the token of the person who filled them.
 PLACES = ("huggingface/hub", "huggingface/datasets", "torch/hub")
 _REFS = "refs"  # small files with the commit of a branch, which a later download rewrites
 _UNFINISHED = (".incomplete", ".lock", ".partial")

@@ -59,7 +59,7 @@ class SandboxEntry(TypedDict):
     """The sandbox where jobs run, which in containers is another place than where pages are served."""
 
     level: int
-    refusal: str | None  # why there is none
+    refusal: str | None  # why there is no sandbox
 
 
 class SessionEntry(TypedDict):

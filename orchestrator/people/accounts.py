@@ -21,7 +21,7 @@ from orchestrator.people import audit, rights
 def set_role(
     user: User, role: Role, *, by: AbstractBaseUser, address: str = "", by_group: bool = False
 ) -> None:
-    """Give a person another role; whoever waited for approval no longer does.
+    """Give a person another role; this also ends a wait for approval.
 
     Args:
         by_group: the identity provider's groups gave it.

@@ -77,7 +77,7 @@ def find(text: str) -> Invitation:
     """The open invitation with this secret text.
 
     Raises:
-        NotFound: there is none, or it is over.
+        NotFound: there is no such invitation, or it is over.
     """
     found = open_invitations().filter(digest=_digest(text)).first()
     if found is None:

@@ -154,7 +154,7 @@ def words_of(recipe: str, options: Mapping[str, Any], paths: Sequence[str]) -> l
     """The arguments of the program.
 
     Args:
-        paths: where the model's files are, then those of the others.
+        paths: where the model's files are, then the files of the others.
     """
     return [recipe, f"--weights={paths[0]}", *_words(options), *(f"--with={path}" for path in paths[1:])]
 

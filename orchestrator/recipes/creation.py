@@ -72,7 +72,7 @@ def _origin(user: User, model: ModelVersion) -> Job:
 
 
 def _inherited(origin: Job) -> dict[str, Any]:
-    """The functions that an earlier recipe was told: its result is built in the same way.
+    """The functions that an earlier recipe got: its result is built in the same way.
 
     A student is built by its own function.
     """

@@ -57,7 +57,7 @@ class ReportOut(BaseModel):
 
 
 def read_report(job: Job) -> ReportOut | None:
-    """The report in a job's output; None if there is none that can be read."""
+    """The report in a job's output; None without one that can be read."""
     try:
         _, file = results.open_result(job, REPORT, "output")
     except NotFound:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 ACTOR = "service"
 MOST_FAILURES = 3
 WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
-LEAST_IDLE_S = 3.0  # requests that wait are told once a second, or later on a busy machine
+LEAST_IDLE_S = 3.0  # the row learns of waiting requests once a second, or later on a busy machine
 DRAIN_MOST_S = 30.0  # what a retired replica still answers
 DRAIN_IDLE_S = 2.0  # nobody asks it; the door learns within a second that it gets no further request
 

@@ -74,7 +74,7 @@ class Desk:
     async def _look_now(self) -> None:
         asked = time.monotonic()
         async with self._looking:
-            if self._looked_at >= asked:  # another request has looked meanwhile
+            if self._looked_at >= asked:  # another request has just looked
                 return
             self._replicas = await database_sync_to_async(self._read)()
             self._looked_at = time.monotonic()
@@ -87,7 +87,7 @@ class Desk:
         self.line.set_replicas(self._replicas)
 
     async def tell(self) -> None:
-        """Tell the agent that there are requests; those that wait for a first replica wait until it is told."""
+        """Tell the agent that there are requests; requests that wait for a first replica wait until it knows."""
         now = time.monotonic()
         if now - self._peak_at > PEAK_S:
             self.peak, self._peak_at = 0, now

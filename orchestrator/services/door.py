@@ -1,6 +1,6 @@
 """The ASGI door to services: ``/serve/NAME/...``, opened by a key, passed on to a replica that can answer in time.
 
-It answers programs, not pages: no cookie opens it, and browsers are told to treat what it answers as a stranger's.
+It answers programs, not pages: no cookie opens it, and browsers have to treat its answers as another site's.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from orchestrator.sessions.proxy.plain import Event, Receive, Scope, Send
 PREFIX = "/serve/"
 DEADLINE = b"berth-deadline-ms"
 LONGEST_DEADLINE_S = 3600.0
-ON_THE_WAY_S = 0.005  # of a deadline: from who asks to here, and back
+ON_THE_WAY_S = 0.005  # of a deadline: from the client to here, and back
 BODY_BYTES = 256 * 1024**2
 STARTS_WITHIN_S = 600.0  # the wait of a request without a deadline of its own for the first replica
 LONGEST_QUERY_BYTES = 16 * 1024
@@ -73,7 +73,7 @@ class ServicesDoor:
 async def _serve(
     desk: Desk, scope: Scope, receive: Receive, send: "_Told", target: bytes, began: float
 ) -> None:
-    """Wait for a turn, and pass one request on to the replica whose turn it is."""
+    """Wait for a turn, and pass one request on to a free replica."""
     service = desk.service
     if service.state != ServiceState.ON:
         raise Refused(503, "off", f"{service.name} is {service.state}: {say_json(service.why)}")
@@ -93,7 +93,7 @@ async def _serve(
 
 
 async def _turn(desk: Desk, deadline: float) -> Answering:
-    """The replica whose turn it is for this request.
+    """The replica that serves this request, once it is free.
 
     Raises:
         Refused: it would be too late.

@@ -153,7 +153,7 @@ class Line(Generic[R]):
         return sum(self.busy[each] for each in self._replicas)
 
     def _serve_next(self) -> None:
-        """Give free places to those who wait longest; who has become late is told so instead."""
+        """Give free places to the requests that have waited longest; one that has become late is refused instead."""
         while self._waiting and (replica := self._free()) is not None:
             waiting = self._waiting.popleft()
             if waiting.turn.done():

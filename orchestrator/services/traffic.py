@@ -11,7 +11,7 @@ MOST = 20_000  # answers that are remembered; beyond it the window is shorter
 
 
 class TrafficRecord(TypedDict):
-    """The last minute as JSON; times are those of answers that succeeded."""
+    """The last minute as JSON; times count answers that succeeded."""
 
     requests_per_s: float
     p50_ms: float | None

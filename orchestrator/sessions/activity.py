@@ -27,7 +27,7 @@ class Sign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionReading:
-    """What the processes of a session did between two looks; None: it could not be read, or there is none."""
+    """What the processes of a session did between two looks; None: it could not be read, or does not exist."""
 
     busy_kernels: int | None = None
     foreground_programs: int | None = None

@@ -38,7 +38,7 @@ def files_of(sweep: Sweep) -> FilesOfTrials:
 
 
 def _best_jobs(sweep: Sweep) -> set[UUID]:
-    """The jobs of the best trials; with several metrics those of the front, and of the best in the first metric."""
+    """The jobs of the best trials; with several metrics the jobs of the front, and of the best in the first metric."""
     reports = list(RungReport.objects.filter(trial__sweep=sweep).select_related("trial").order_by("rung"))
     by_trial: dict[UUID, list[RungReport]] = defaultdict(list)
     for report in reports:

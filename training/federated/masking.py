@@ -48,7 +48,7 @@ class Keys:
         """The secret of two sites.
 
         Raises:
-            Refused: the key is none of this group, with which anybody could know the secret.
+            Refused: the key is not of this group, so anybody could know the secret.
         """
         if not 1 < public < _PRIME - 1:
             raise Refused("another site's key is not a key of this group")
@@ -84,7 +84,7 @@ def mask(
     publics: Mapping[int, int],
     label: str,
 ) -> Levels:
-    """Hide an update among those of the other sites.
+    """Hide an update among the updates of the other sites.
 
     Args:
         own: number of this site.
@@ -108,7 +108,7 @@ def _stream(secret: bytes, label: str, count: int) -> Levels:
 def add(
     masked: Sequence[Levels],
 ) -> Levels:
-    """The sum of masked updates, in which the masks cancel if those of all sites are there."""
+    """The sum of masked updates, in which the masks cancel if no site is missing."""
     total = np.zeros_like(masked[0])
     for each in masked:
         total = total + each

@@ -32,7 +32,7 @@ Start = Callable[[int, Connection], Running]
 
 
 class TooFewSites(RecipeError):
-    """So many sites were lost that a sum would show too much of the others."""
+    """With the sites that are left, a sum would show too much of each."""
 
 
 @dataclass(slots=True)

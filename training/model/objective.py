@@ -95,7 +95,7 @@ def warmup_steps(config: TrainConfig, total_steps: float, growth: float) -> int:
     """Return the steps of the warm-up.
 
     Raises:
-        ConfigError: they are a share of a stream whose end is unknown.
+        ConfigError: they are a share of a stream of unknown length.
     """
     if config.lr_warmup_steps is not None:
         return config.lr_warmup_steps

@@ -229,7 +229,7 @@ def become_rank(config: MultiGPUConfig) -> None:
     os.environ.setdefault("MASTER_PORT", _PORT)
     if config.rank == 0:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        print(  # noqa: T201 -- for whoever waits in a terminal
+        print(  # noqa: T201 -- for the person who waits in a terminal
             f"Waiting at {place} for the other {(config.world_size or 1) - 1} processes; torchrun starts all of them.",
             flush=True,
         )

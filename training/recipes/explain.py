@@ -57,7 +57,7 @@ def explain(model: nn.Module, batch: Batch) -> Explanation:
 
 
 def _by_class(outputs: Tensor) -> Tensor:
-    """Outputs as (samples, classes); of a sequence the last position counts."""
+    """Outputs as (samples, classes); for a sequence, at its last position."""
     if outputs.ndim == 3:
         return outputs[:, -1]
     return outputs.reshape(len(outputs), -1)

@@ -94,7 +94,7 @@ class Samples:
         return self.read()
 
     def first(self, count: int) -> Batch:
-        """The inputs and targets of the first samples, at most those of one batch."""
+        """The inputs and targets of the first samples, at most one batch."""
         inputs, targets = next(iter(self))
         return tuple(each[:count] for each in inputs), targets[:count]
 

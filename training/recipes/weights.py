@@ -24,7 +24,7 @@ def find_file(place: Path) -> Path:
     """The file with the weights: the place itself, or the only one of its kind in that folder.
 
     Raises:
-        RecipeError: there is none, or several.
+        RecipeError: there is no such file, or several.
     """
     if place.is_file():
         return place

@@ -41,7 +41,7 @@ class Tables:
     names: list[str] = field(default_factory=list)  # column names of the last header
     earlier: dict[str, list[str]] = field(
         default_factory=dict
-    )  # those of other headers, by their first column
+    )  # tables with other headers, by their first column
     section: str = ""
     cells: dict[str, str] = field(default_factory=dict)  # since the last border
 

@@ -31,7 +31,7 @@ class ReplicaOut(BaseModel):
 
 
 class TrafficOut(BaseModel):
-    """The last minute in which it was asked; times are those of answers that succeeded."""
+    """The last minute in which it was asked; times count answers that succeeded."""
 
     requests_per_s: float = Field(0, description="all that came, over the whole minute")
     p50_ms: float | None = Field(None, description="half of the answers took at most this long; null: none")

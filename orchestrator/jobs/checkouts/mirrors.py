@@ -140,7 +140,7 @@ def _whole_commit(git: Git, ref: str) -> str:
     try:
         name = git.run("--git-dir", history, "rev-parse", "--verify", f"{ref}^{{commit}}")
     except CannotFetch:
-        return ""  # none, or several; the job is told that there is no such ref
+        return ""  # none, or several; the job says that there is no such ref
     return name.decode().strip()
 
 

@@ -28,7 +28,7 @@ class RegisteredBase(Base):
 
     @property
     def path_lines(self) -> tuple[str, ...]:
-        # Not plain paths: its own .pth files count too, as those of projects that it has in development mode.
+        # Not plain paths: its own .pth files count too, such as for projects in development mode.
         return tuple(f"import site; site.addsitedir({folder!r})" for folder in self.sites.folders)
 
     def link_into(self, folder: Path) -> None:

@@ -9,7 +9,7 @@ from orchestrator.models import ExitKind, Job, JobState, Lease
 # What people, service managers and shells send. A crash of the job's own has other signals.
 SENT_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 LONGEST_DELAY_S = 30.0  # a device that is idle for longer is given to others
-START_WITHIN_S = 30.0  # after the wait; who has not started by then keeps nothing
+START_WITHIN_S = 30.0  # after the wait; a job that has not started by then keeps nothing
 
 
 def kept_until(job: Job, ending: Ending, delay_s: float) -> datetime | None:

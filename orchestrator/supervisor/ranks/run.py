@@ -100,7 +100,7 @@ class Run:
         return descendants(os.getpid())
 
     def files_bytes(self) -> int:
-        """Memory of files in the sandbox, such as those of /dev/shm; 0 without a sandbox."""
+        """Memory of files in the sandbox, such as in /dev/shm; 0 without a sandbox."""
         return 0 if self.init is None else bwrap.files_bytes(self._memory_folders, self.init.pid)
 
     def kill(self) -> None:

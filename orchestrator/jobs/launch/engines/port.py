@@ -76,7 +76,7 @@ class Engine(Protocol):
     def read(self, order: Order, name: str, offset: int, limit_bytes: int) -> bytes:
         """Read a file of the attempt's folder from a byte on.
 
-        Empty at the file's end, and where there is none or the run put something else in its place.
+        Empty at the file's end, without a file, and where the run put something else in its place.
 
         Args:
             name: the file's path in the folder, such as ``metrics.jsonl``.
