@@ -1,12 +1,17 @@
 """Commands of sessions: start one, list them, stop one."""
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from berth import words
 from berth.cli.options import Given, JobCommand, JobId, Json, takes_job_options
 from berth.cli.printing import safe, say, show_json
+
+if TYPE_CHECKING:
+    from berth.client import Session
 
 commands = typer.Typer()
 session_app = typer.Typer(help="Work in notebooks on granted devices.", invoke_without_command=True)
@@ -69,14 +74,28 @@ def list_sessions(as_json: Json = False) -> None:
     if not found:
         say("You have no sessions. Start one with: berth session start")
         return
-    table = grid("id", "name", "state", "runs", "devices", "open")
+    table = grid("id", "name", "state", "runs", "devices", "does", "open")
     for each in found:
         address = safe(each.address) if each.opens else ""
         table.add_row(
             *(each.short_id, safe(each.name), each.state, safe(each.runs)),
-            *(safe(", ".join(each.devices)), address),
+            *(safe(", ".join(each.devices)), tell_activity(each), address),
         )
     terminal().print(table)
+
+
+def tell_activity(session: "Session") -> str:
+    """What a running session does, and when it is stopped if it stays idle; empty before anybody has looked."""
+    activity = session.json.get("activity") and session.activity  # older servers do not tell it
+    if not activity:
+        return ""
+    if not activity.idle:
+        return "works"
+    now = datetime.now(UTC)
+    idle = f"idle for {words.duration((now - activity.seen_at).total_seconds())}"
+    if activity.stops_at is None:
+        return idle
+    return f"{idle}, stops {words.relative((activity.stops_at - now).total_seconds())}"
 
 
 @session_app.command()
