@@ -12,4 +12,3 @@ function look() {
 }
 
 setTimeout(look, SOON_MS);
-document.addEventListener("visibilitychange", () => document.hidden || refresh(...parts));
