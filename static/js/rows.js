@@ -100,7 +100,7 @@ function replace(page, ids) {
       now &&
       then &&
       shown(now) !== shown(then) &&
-      !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)
+      !then.contains(focused?.matches("input,select,textarea") ? focused : null)
     )
       then.replaceWith(document.adoptNode(now));
   }
