@@ -13,19 +13,26 @@ def ago(minutes: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("activity", "told"),
+    ("seen_min", "stops_min", "told"),
     [
-        (None, ""),
-        ({"sign": "kernel", "seen_at": ago(0), "idle": False, "stops_at": None}, "works"),
-        ({"sign": "kernel", "seen_at": ago(20), "idle": True, "stops_at": None}, "idle for 20 min"),
-        (
-            {"sign": "device", "seen_at": ago(20), "idle": True, "stops_at": ago(-40.5)},
-            "idle for 20 min, stops in 40 min",
-        ),
+        (None, None, "works"),
+        (20, None, "idle for 20 min"),
+        (20, -40.5, "idle for 20 min, stops in 40 min"),
     ],
 )
-def test_list_tells_what_a_session_does_and_when_it_is_stopped(activity, told):
+def test_list_tells_what_a_session_does_and_when_it_is_stopped(seen_min, stops_min, told):
+    activity = {
+        "sign": "kernel",
+        "seen_at": ago(seen_min or 0),
+        "idle": seen_min is not None,
+        "stops_at": None if stops_min is None else ago(stops_min),
+    }
+
     assert tell_activity(Session({"activity": activity})) == told
+
+
+def test_session_that_does_not_run_yet_does_nothing():
+    assert tell_activity(Session({"activity": None})) == ""
 
 
 def test_server_that_tells_no_activity_is_listed_without():
