@@ -16,6 +16,7 @@ from orchestrator.supervisor.protocol import orders
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import BadLaunch, Launch, read_launch
 from orchestrator.supervisor.protocol.records import Heartbeat, Record, read_record, read_tail, write_record
+from orchestrator.supervisor.ranks import shell
 from orchestrator.supervisor.ranks.command import run_environment
 from orchestrator.supervisor.ranks.run import Run, kill_all_below_us, start
 from orchestrator.supervisor.ranks.stopping import (
@@ -192,11 +193,24 @@ class Supervision:
             elif isinstance(order, orders.ProfileOrder):
                 is_heard = self._run is not None and ask_for_profile(self._run)
                 write_record(self._folder.profile, {"token": order.token, "heard": is_heard})
+            elif isinstance(order, orders.ShellOrder):
+                self._open_shell(order.token)
             elif self._stopping is not None:
                 self._stopping.hurry(order, time.monotonic())
             elif self._top is None:
                 self._stopping = Stopping(order, time.monotonic())
                 self._stop_row = {"reason": order.reason, "at": time.time()}
+
+    def _open_shell(self, token: str) -> None:
+        """Start what lets a person in; without it the run goes on."""
+        try:
+            assert self._launch is not None  # noqa: S101 -- read before the first order
+            why = shell.open_shell(self._run, self._launch, self._folder, token)
+        except OSError as error:
+            traceback.print_exc()
+            why = str(error)
+        if why is not None:
+            shell.refuse(self._folder, token, why)
 
     def _look_often(self, run: Run, now_s: float) -> bool:
         """Check on each tick what can grow by gigabytes a second; returns whether a log grows fast."""

@@ -61,6 +61,22 @@ class AttemptFolder:
         return self.root / "orders"
 
     @property
+    def shells(self) -> Path:
+        """Ways into the run for its owner; out of the run's reach."""
+        return self.root / "shells"
+
+    def shell_socket(self, token: str) -> Path:
+        """Where the SSH server of one connection listens, once it is inside."""
+        return self.shells / token
+
+    def shell_coming(self, token: str) -> Path:
+        return self.shells / f".{token}"
+
+    def shell_refusal(self, token: str) -> Path:
+        """Why there is no way in."""
+        return self.shells / f"{token}.json"
+
+    @property
     def profile(self) -> Path:
         """The newest request for a profile that was answered, and whether a process of the run heard it."""
         return self.root / "profile.json"

@@ -1,6 +1,8 @@
 """Orders of the server to a supervisor: files in ``orders/``, which are only ever added."""
 
 import os
+import re
+import secrets
 import time
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
@@ -33,7 +35,17 @@ class ProfileOrder:
         self.token = token
 
 
-Known = StopOrder | CheckpointOrder | ProfileOrder
+class ShellOrder:
+    """Lets one connection in; the token names its socket."""
+
+    __slots__ = ("token",)
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+
+Known = StopOrder | CheckpointOrder | ProfileOrder | ShellOrder
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")  # becomes the name of a file
 
 
 class OrderBook:
@@ -69,6 +81,8 @@ def parse_order(record: Record | None) -> Known | None:
             return CheckpointOrder()
         case {"order": "profile", "token": str(token)}:
             return ProfileOrder(token)
+        case {"order": "shell", "token": str(token)} if _TOKEN.fullmatch(token):
+            return ShellOrder(token)
         case {"order": "stop", **fields}:
             reason, grace_s = fields.get("reason"), fields.get("grace_s")
             stop_reason = reason if isinstance(reason, str) and reason in STOP_REASONS else "policy"
@@ -95,6 +109,13 @@ def order_profile(folder: AttemptFolder) -> str:
     """Ask rank 0 to profile its next steps; returns the token of the answer in ``folder.profile``."""
     token = f"{time.time_ns()}-{os.getpid()}"
     _add(folder, {"order": "profile", "token": token})
+    return token
+
+
+def order_shell(folder: AttemptFolder) -> str:
+    """Ask for a way into the run; returns the token of its socket, or of the record that says why there is none."""
+    token = secrets.token_urlsafe(24)
+    _add(folder, {"order": "shell", "token": token})
     return token
 
 

@@ -144,9 +144,14 @@ def confined(launch: Launch, folder: AttemptFolder, run: Sequence[str]) -> list[
     """``run``, restricted by Landlock first if level and kernel have it."""
     if not uses_landlock(launch):
         return list(run)
-    writable = [*(str(path) for path in _writable_paths(launch, folder)), *_WRITABLE]
+    writable = writable_places(launch, folder)
     confine = [str(launch.python), "-I", "-S", landlock.__file__, str(len(writable)), *writable]
     return [*confine, *run]
+
+
+def writable_places(launch: Launch, folder: AttemptFolder) -> list[str]:
+    """Everything that the run may write to, as Landlock takes it."""
+    return [*(str(path) for path in _writable_paths(launch, folder)), *_WRITABLE]
 
 
 def uses_landlock(launch: Launch) -> bool:

@@ -38,10 +38,13 @@ def version() -> int:
     return int(kernel_version) if kernel_version >= _MOVES_SINCE else 0
 
 
-def restrict(writable: list[str]) -> None:
+def restrict(writable: list[str], *, scope_signals: bool = True) -> None:
     """Allow this process and its descendants to write only to these files and folders, irrevocably.
 
     Ignores missing paths.
+
+    Args:
+        scope_signals: forbid signals to processes that are not below this one.
 
     Raises:
         OSError: the kernel refuses.
@@ -50,7 +53,7 @@ def restrict(writable: list[str]) -> None:
     handled = _OF_A_FOLDER | _DEVICE_NODES
     if kernel_version < _TRUNCATE_SINCE:
         handled &= ~_TRUNCATE
-    scoped = _ABSTRACT_SOCKETS | _SIGNALS if kernel_version >= _SCOPES_SINCE else 0
+    scoped = _ABSTRACT_SOCKETS | (_SIGNALS if scope_signals else 0) if kernel_version >= _SCOPES_SINCE else 0
     rules = struct.pack("=QQQ", handled, 0, scoped)[: 24 if scoped else 8]
     ruleset = _call(_CREATE_RULESET, ctypes.c_char_p(rules), ctypes.c_size_t(len(rules)), ctypes.c_uint(0))
     try:

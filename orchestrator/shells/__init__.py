@@ -1,0 +1,1 @@
+"""Shells: an SSH server inside the sandbox of a running attempt, for its owner."""
