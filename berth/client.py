@@ -1634,7 +1634,7 @@ class Berth:
         deadline, pause_s = time.monotonic() + patience_s, 0.2
         while True:
             try:
-                return _checked(self._request(method, path, options), self.url)
+                return raise_for_status(self._request(method, path, options), self.url)
             except Unreachable as error:
                 broke = error.code == "broken" and again > 0
                 if not broke and time.monotonic() + pause_s > deadline:
@@ -1653,7 +1653,7 @@ class Berth:
         ):
             if answer.status_code >= 400:
                 answer.read()
-            _checked(answer, self.url)
+            raise_for_status(answer, self.url)
             for chunk in answer.iter_bytes():
                 file.write(chunk)
         return to
@@ -1797,7 +1797,7 @@ def _errors_in_words(url: str, timeout_s: float) -> Iterator[None]:
         raise BerthError(f"{url} is not the address of a server: {error}.") from error
 
 
-def _checked(answer: httpx.Response, url: str) -> httpx.Response:
+def raise_for_status(answer: httpx.Response, url: str) -> httpx.Response:
     """Return the answer if it is a success of a Berth server.
 
     Raises:

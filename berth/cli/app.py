@@ -20,6 +20,7 @@ from berth.cli import (
     service_commands,
     session_commands,
     share_commands,
+    shell_commands,
     steer_commands,
     submit_commands,
     sweep_commands,
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from berth.client import BerthError
 
 CANNOT = 2  # exit status of a command that failed
-SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan", "sweep", "session", "service"})
+SCRIPT_ARGUMENTS = frozenset(
+    {"run", "again", "resume", "plan", "sweep", "session", "service", "shell", "ssh"}
+)
 # The parser's class of unknown options and of words too many; typer exports only the class below it.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -76,6 +79,7 @@ for subject in (
     look_commands,
     server_commands,
     steer_commands,
+    shell_commands,
     fetch_commands,
     model_commands,
     service_commands,

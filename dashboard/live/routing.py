@@ -5,9 +5,11 @@ from django.urls import URLPattern, path, re_path
 from dashboard.live.consumers import LiveConsumer, NoSuchSocket
 from dashboard.live.polling import PollConsumer
 from orchestrator.api.http.connections import Application, Receive, Scope, Send
+from orchestrator.api.resources.shells import shell_door
 
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/v1/", LiveConsumer.as_asgi()),
+    path("ws/v1/jobs/<str:job>/shell", shell_door),
     re_path(r"", NoSuchSocket.as_asgi()),
 ]
 

@@ -109,11 +109,11 @@ async def _hang_up(process: "asyncssh.SSHServerProcess[bytes]", pid: int) -> Non
 
 async def _wait(pid: int) -> int:
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
+    ended = asyncio.Event()
     process = os.pidfd_open(pid)
-    loop.add_reader(process, lambda: ended.done() or ended.set_result(None))
+    loop.add_reader(process, ended.set)
     try:
-        await ended
+        await ended.wait()
     finally:
         loop.remove_reader(process)
         os.close(process)

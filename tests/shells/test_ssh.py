@@ -58,7 +58,9 @@ def test_command_runs_in_the_folder_and_with_the_environment_of_the_run(
 ) -> None:
     attempt = started(make_attempt(WAITS, level=level, env={"OWN": "yes"}))
 
-    answer = ssh(attempt, "pwd; echo $OWN $RANK $BERTH_METRICS_FILE; echo bad >&2; cat; exit 7", given="given")
+    answer = ssh(
+        attempt, "pwd; echo $OWN $RANK $BERTH_METRICS_FILE; echo bad >&2; cat; exit 7", given="given"
+    )
 
     assert answer.stdout.splitlines() == [str(attempt.work), "yes", "given"], answer.stderr
     assert answer.stderr == "bad\n"
@@ -117,7 +119,9 @@ def test_landlock_holds_in_the_shell(make_attempt: MakeAttempt, ssh: Ssh, needs_
     name = f"berth-test-{os.getpid()}"
     listener.bind(f"\0{name}")
     listener.listen()
-    (attempt.work / "call.py").write_text(f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')")
+    (attempt.work / "call.py").write_text(
+        f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')"
+    )
 
     answer = ssh(attempt, "python call.py")
 
@@ -170,8 +174,10 @@ def test_port_of_the_run_is_forwarded(
 ) -> None:
     if network == "none" and not level:
         pytest.skip("level 0 has no network of its own")
-    script = ANSWERS if network == "none" else ANSWERS.replace("6006", "0").replace(
-        'print("ready"', 'print("ready", server.server_port'
+    script = (
+        ANSWERS
+        if network == "none"
+        else ANSWERS.replace("6006", "0").replace('print("ready"', 'print("ready", server.server_port')
     )
     attempt = started(make_attempt(script, level=level, network=network))
     port = 6006 if network == "none" else int(attempt.log().split("ready")[1].split()[0])
@@ -215,7 +221,11 @@ def test_program_left_in_the_background_outlives_its_connection(
 
 def test_terminal_that_is_closed_hangs_up_its_program(make_attempt: MakeAttempt, level: int) -> None:
     attempt = started(make_attempt(WAITS, level=level))
-    words = [*client(attempt, "ssh", "-tt"), "run", "trap 'echo hung up > told; exit' HUP; echo in; while :; do sleep 0.1; done"]
+    words = [
+        *client(attempt, "ssh", "-tt"),
+        "run",
+        "trap 'echo hung up > told; exit' HUP; echo in; while :; do sleep 0.1; done",
+    ]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(words, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as inside:
         assert inside.stdout is not None

@@ -68,13 +68,7 @@ class TokenOrSession(AuthBase):
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
         if self.for_operators or self.for_hosts or self.for_admins:
             needed = Scope.ADMIN
-        # Everybody may read, so most requests skip the query for the role.
-        if needed != Scope.READ and not tokens.allows(rights.widest_scope(user), needed):
-            raise Forbidden(_role_too_low(user, needed))
-        if not tokens.allows(scope, needed):
-            raise Forbidden(
-                f"This token has the scope {scope}, but this needs {needed}. Create a token with that scope on the Account page."
-            )
+        _check_scope(user, scope, needed)
         if self.for_hosts:
             rights.check_host(user)
         if self.for_admins:
@@ -82,6 +76,33 @@ class TokenOrSession(AuthBase):
         gated: Any = request
         gated.user, gated.token_scope, gated.token_ends_at = user, scope, ends_at
         return user
+
+
+def let_in(header: str, method: str, path: str) -> User:
+    """The holder of the token in an Authorization header, who may change things; for addresses outside Django.
+
+    Args:
+        path: below the API's prefix, such as ``/jobs``.
+
+    Raises:
+        Unauthenticated, Forbidden, TooMany: as ``TokenOrSession``.
+    """
+    user, scope, _ = _read_token(header)
+    rate.requests.take(user.pk)
+    if agents.agent_of(user) is not None:
+        agents.check_route(method, path)
+    _check_scope(user, scope, Scope.WRITE)
+    return user
+
+
+def _check_scope(user: User, scope: str, needed: str) -> None:
+    # Everybody may read, so most requests skip the query for the role.
+    if needed != Scope.READ and not tokens.allows(rights.widest_scope(user), needed):
+        raise Forbidden(_role_too_low(user, needed))
+    if not tokens.allows(scope, needed):
+        raise Forbidden(
+            f"This token has the scope {scope}, but this needs {needed}. Create a token with that scope on the Account page."
+        )
 
 
 def _identify(request: HttpRequest) -> tuple[User, str, datetime | None]:

@@ -5,10 +5,10 @@ one is added beside it and chosen in ``engine_of``. Logs and checkpoints of an a
 """
 
 from orchestrator.jobs.launch.engines.local import LocalEngine
-from orchestrator.jobs.launch.engines.port import Engine, NotStarted, Order, order_of, read_whole
+from orchestrator.jobs.launch.engines.port import Engine, NoShell, NotStarted, Order, order_of, read_whole
 from orchestrator.models import Attempt
 
-__all__ = ["Engine", "NotStarted", "Order", "engine_of", "order_of", "read_whole"]
+__all__ = ["Engine", "NoShell", "NotStarted", "Order", "engine_of", "order_of", "read_whole"]
 
 _LOCAL = LocalEngine()
 

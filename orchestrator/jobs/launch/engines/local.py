@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -9,15 +10,16 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from orchestrator.jobs.launch.engines.port import NotStarted, Order
+from orchestrator.jobs.launch.engines.port import NoShell, NotStarted, Order
 from orchestrator.store.files.untrusted import open_beneath, open_plain
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.orders import order_checkpoint, order_profile, order_stop
+from orchestrator.supervisor.protocol.orders import order_checkpoint, order_profile, order_shell, order_stop
 from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 
+SHELL_WITHIN_S = 30.0  # loading the SSH server takes half a second, more on a busy machine
 ANSWERS_WITHIN_S = 5.0  # a supervisor looks at its orders ten times a second
 
 
@@ -56,6 +58,22 @@ class LocalEngine:
             time.sleep(0.05)
         return None
 
+    def open_shell(self, order: Order) -> socket.socket:
+        folder = _folder(order)
+        if not folder.root.is_dir():
+            raise NoShell("The run is not there yet.")
+        token, until_s = order_shell(folder), time.monotonic() + SHELL_WITHIN_S
+        while time.monotonic() < until_s:
+            if (refusal := read_record(folder.shell_refusal(token))) is not None:
+                raise NoShell(str(refusal.get("why")))
+            if folder.shell_socket(token).exists():
+                return _connect(folder, token)
+            time.sleep(0.02)
+        raise NoShell(
+            "The run's supervisor does not answer. A job that started before the server was upgraded has no shell until "
+            "its next attempt."
+        )
+
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
         folder = _folder(order)
         if not folder.root.is_dir():
@@ -90,6 +108,22 @@ class LocalEngine:
             return os.pread(fd, limit_bytes, offset)
         finally:
             os.close(fd)
+
+
+def _connect(folder: AttemptFolder, token: str) -> socket.socket:
+    """Connect to a run's SSH server, which takes one connection."""
+    place = os.open(folder.shells, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # By the descriptor, since the kernel takes at most 107 bytes for a path.
+        connection.connect(f"/proc/self/fd/{place}/{token}")
+        os.unlink(token, dir_fd=place)
+    except OSError as error:
+        connection.close()
+        raise NoShell("The run has just ended.") from error
+    finally:
+        os.close(place)
+    return connection
 
 
 def _ended(folder: AttemptFolder, order: Order) -> bool:

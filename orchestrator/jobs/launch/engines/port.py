@@ -1,5 +1,6 @@
 """What an engine has to do, and what it is given."""
 
+import socket
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -19,6 +20,10 @@ class Order(NamedTuple):
 
 class NotStarted(Exception):
     """The supervisor did not show itself in time; it may still come."""
+
+
+class NoShell(Exception):
+    """There is no way into the run; the text says why."""
 
 
 class Engine(Protocol):
@@ -50,6 +55,14 @@ class Engine(Protocol):
         """Ask the run to profile its next steps; False if no process of it can, None if the supervisor does not answer.
 
         Raises:
+            OSError: the order could not be written.
+        """
+
+    def open_shell(self, order: Order) -> socket.socket:
+        """Open a connection to an SSH server inside the run; waits for it, so never in an event loop.
+
+        Raises:
+            NoShell: the run lets nobody in, or its supervisor does not answer.
             OSError: the order could not be written.
         """
 

@@ -1,0 +1,113 @@
+"""``/ws/v1/jobs/ID/shell``: a websocket whose binary messages are the bytes of an SSH connection into a running job.
+
+It takes tokens only: a page cannot send one with a websocket, so no other site can open it with a browser's cookies.
+"""
+
+import asyncio
+import socket
+
+from channels.db import database_sync_to_async
+from django.contrib.auth.models import User
+
+from orchestrator.api.http.authentication import let_in
+from orchestrator.api.http.connections import Receive, Scope, Send
+from orchestrator.api.http.errors import Unauthenticated, problem
+from orchestrator.api.resources.job_filters import find_job
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.shells import check, connect
+from orchestrator.models import Job
+
+PIECE_BYTES = 1 << 16
+AGAIN_S = 15.0  # between two looks whether the caller may still be there
+NORMAL, POLICY = 1000, 1008
+
+
+async def shell_door(scope: Scope, receive: Receive, send: Send) -> None:
+    """Connect the caller to the job, until one side ends or the caller's right does."""
+    await receive()  # that the client connects
+    try:
+        connection = await database_sync_to_async(_connect)(scope)
+    except OrchestratorError as error:
+        await _refuse(scope, send, error)
+        return
+    connection.setblocking(False)
+    try:
+        await send({"type": "websocket.accept"})
+        await _relay(scope, receive, send, connection)
+    finally:
+        connection.close()
+
+
+def _connect(scope: Scope) -> socket.socket:
+    user, job = _caller(scope)
+    return connect(user, job, address=(scope.get("client") or ("",))[0])
+
+
+def _caller(scope: Scope) -> tuple[User, Job]:
+    """The caller and the job.
+
+    Raises:
+        OrchestratorError: the caller may not open a shell there, or not any more.
+    """
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    text = scope["url_route"]["kwargs"]["job"]
+    if "authorization" not in headers:
+        raise Unauthenticated("Send 'Authorization: Token <token>'; create a token on your account page.")
+    user = let_in(headers["authorization"], "POST", f"/jobs/{text}/shell")
+    job = find_job(Job.objects.select_related("owner"), user, text)
+    check(user, job)
+    return user, job
+
+
+def _still_may(scope: Scope) -> bool:
+    try:
+        _caller(scope)
+    except OrchestratorError:
+        return False
+    return True
+
+
+async def _relay(scope: Scope, receive: Receive, send: Send, connection: socket.socket) -> None:
+    tasks = [
+        asyncio.create_task(_to_job(receive, connection)),
+        asyncio.create_task(_to_caller(send, connection)),
+        asyncio.create_task(_until_revoked(scope)),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return  # the caller has gone
+        await send({"type": "websocket.close", "code": POLICY if tasks[2].done() else NORMAL})
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _to_job(receive: Receive, connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    while (event := await receive())["type"] == "websocket.receive":
+        await loop.sock_sendall(connection, event.get("bytes") or b"")
+
+
+async def _to_caller(send: Send, connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(connection, PIECE_BYTES):
+        await send({"type": "websocket.send", "bytes": data})
+
+
+async def _until_revoked(scope: Scope) -> None:
+    may = database_sync_to_async(_still_may)
+    while await may(scope):
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _refuse(scope: Scope, send: Send, error: OrchestratorError) -> None:
+    """Answer the handshake as REST answers a request, where the server can."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": POLICY})
+        return
+    response = problem(error)
+    headers = [(name.lower().encode(), value.encode()) for name, value in response.items()]
+    await send({"type": "websocket.http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": response.content, "more_body": False})
