@@ -1,5 +1,7 @@
 """The addresses of the websockets, and of what waits like them."""
 
+from typing import Any, cast
+
 from django.urls import URLPattern, path, re_path
 
 from dashboard.live.consumers import LiveConsumer, NoSuchSocket
@@ -9,7 +11,7 @@ from orchestrator.api.resources.shells import shell_door
 
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/v1/", LiveConsumer.as_asgi()),
-    path("ws/v1/jobs/<str:job>/shell", shell_door),
+    path("ws/v1/jobs/<str:job>/shell", cast(Any, shell_door)),  # Django's types know views only
     re_path(r"", NoSuchSocket.as_asgi()),
 ]
 

@@ -1,6 +1,7 @@
 """A line to an engine on which calls are lost, come late and come twice."""
 
 import errno
+import socket
 from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import TypeVar
@@ -28,6 +29,7 @@ class BadLine:
                 "stop",
                 "checkpoint",
                 "profile",
+                "shell",
                 "forestall",
                 "state",
                 "end_leftovers",
@@ -52,6 +54,9 @@ class BadLine:
     def request_profile(self, order: Order) -> bool | None:
         return self._send("profile", lambda: self.engine.request_profile(order))
 
+    def open_shell(self, order: Order) -> socket.socket:
+        return self._send("shell", lambda: self.engine.open_shell(order))
+
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
         return self._send("forestall", lambda: self.engine.forestall(order, record))
 
@@ -70,7 +75,7 @@ class BadLine:
     def _send(self, kind: str, call: Callable[[], Answer]) -> Answer:
         late, self._late = self._late, []
         for each in late:
-            each()
+            _drop(each())
         match next(self._faults[kind]):
             case "lost":
                 raise _no_answer(kind)
@@ -78,11 +83,17 @@ class BadLine:
                 self._late.append(call)
                 raise _no_answer(kind)
             case "unanswered":
-                call()
+                _drop(call())
                 raise _no_answer(kind)
             case "doubled":
-                call()
+                _drop(call())
         return call()
+
+
+def _drop(answer: object) -> None:
+    """Nobody gets this answer."""
+    if isinstance(answer, socket.socket):
+        answer.close()
 
 
 def _no_answer(kind: str) -> TimeoutError:

@@ -10,14 +10,14 @@ from uuid import uuid4
 import pytest
 
 from orchestrator.jobs.launch import launcher
-from orchestrator.jobs.launch.engines import Engine, NotStarted, order_of, read_whole
+from orchestrator.jobs.launch.engines import Engine, NoShell, NotStarted, order_of, read_whole
 from orchestrator.jobs.launch.engines.port import Order
 from orchestrator.models import Attempt
 from orchestrator.supervisor.linux.processes import from_record, is_over
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.engines.conftest import SCRIPT
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 Answer = TypeVar("Answer")
 DEAD = {Liveness.LOST, Liveness.ENDED}
@@ -225,11 +225,33 @@ def test_profile_is_asked_of_a_process_that_can_make_one(engine, prepared, hears
             wait_until(lambda: "asked" in folder.log(0).read_text())
 
 
+def test_shell_of_a_run_answers_with_the_greeting_of_ssh(engine, prepared):
+    attempt = prepared()
+
+    with running(engine, attempt), told(lambda: engine.open_shell(order_of(attempt))) as shell:
+        shell.settimeout(PATIENCE_S)
+        assert shell.recv(100).startswith(b"SSH-2.0-")
+        assert not [
+            path for path in launcher.folder_of(attempt).shells.iterdir() if not path.name.startswith(".")
+        ]
+
+
+def test_run_that_is_over_has_no_shell(engine, prepared):
+    attempt = prepared(b"print('up', flush=True)")
+    start(engine, attempt)
+    becomes(engine, attempt, Liveness.ENDED)
+
+    with pytest.raises(NoShell, match="just ended"):
+        told(lambda: engine.open_shell(order_of(attempt)))
+
+
 def test_order_without_a_folder_is_not_sent(engine, home, db):
     nowhere = Order(uuid4(), 1, "0" * 32)
 
     assert not told(lambda: engine.stop(nowhere, reason="cancel", grace_s=1, saved=False))
     assert not told(lambda: engine.request_checkpoint(nowhere))
     assert told(lambda: engine.request_profile(nowhere)) is None
+    with pytest.raises(NoShell, match="not there yet"):
+        told(lambda: engine.open_shell(nowhere))
     assert told(lambda: engine.forestall(nowhere, {"kind": "infra"}))
     assert told(lambda: engine.read(nowhere, "exit.json", 0, 10)) == b""

@@ -68,6 +68,8 @@ class LocalEngine:
                 raise NoShell(str(refusal.get("why")))
             if folder.shell_socket(token).exists():
                 return _connect(folder, token)
+            if folder.exit.exists():
+                raise NoShell("The run has just ended.")
             time.sleep(0.02)
         raise NoShell(
             "The run's supervisor does not answer. A job that started before the server was upgraded has no shell until "
