@@ -1131,6 +1131,8 @@ class Session(Record):
     opens: bool  # whether its program answers
     address: str  # to open in a browser in which its owner is signed in
     activity: Activity | None  # None: it does not run, or nobody has looked yet
+    asleep: bool  # it gave its devices back, and its owner can wake it
+    ends_at: datetime | None  # if nobody wakes it; None: it is not asleep
     time_limit_s: float | None
     submitted_at: datetime
     started_at: datetime | None
@@ -1340,6 +1342,10 @@ class Berth:
     def stop_session(self, session_id: str) -> Session:
         """End a session for good."""
         return Session(self.send("POST", f"/sessions/{quote(session_id, safe='')}/stop").json())
+
+    def wake_session(self, session_id: str) -> Session:
+        """Let a session that is asleep go on in its folder."""
+        return Session(self.send("POST", f"/sessions/{quote(session_id, safe='')}/wake").json())
 
     def serve(
         self, name: str, code: str | Path | None = None, *, job: Spec | None = None, **rules: Any

@@ -1,4 +1,4 @@
-"""Commands of sessions: start one, list them, stop one."""
+"""Commands of sessions: start one, list them, wake one, stop one."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +86,11 @@ def list_sessions(as_json: Json = False) -> None:
 
 def tell_activity(session: "Session") -> str:
     """What a running session does, and when it is stopped if it stays idle; empty before anybody has looked."""
-    activity = session.json.get("activity") and session.activity  # older servers do not tell it
+    if session.json.get("asleep"):  # older servers tell neither this nor what follows
+        ends_at = session.json.get("ends_at") and session.ends_at
+        ends = f", ends {words.relative((ends_at - datetime.now(UTC)).total_seconds())}" if ends_at else ""
+        return f"asleep{ends}"
+    activity = session.json.get("activity") and session.activity
     if not activity:
         return ""
     if not activity.idle:
@@ -95,7 +99,20 @@ def tell_activity(session: "Session") -> str:
     idle = f"idle for {words.duration((now - activity.seen_at).total_seconds())}"
     if activity.stops_at is None:
         return idle
-    return f"{idle}, stops {words.relative((activity.stops_at - now).total_seconds())}"
+    return f"{idle}, sleeps {words.relative((activity.stops_at - now).total_seconds())}"
+
+
+@session_app.command()
+def wake(session: JobId = None, as_json: Json = False) -> None:
+    """Wake a session that gave its devices back: it starts again in its folder."""
+    from berth.cli.choosing import connect, find_job
+
+    berth = connect()
+    woken = berth.wake_session(find_job(berth, session or "").id)
+    if as_json:
+        show_json(woken.json)
+    else:
+        say(f"Session {woken.short_id} {safe(woken.name)}: {woken.state}.")
 
 
 @session_app.command()

@@ -37,6 +37,7 @@ from orchestrator.models import (
 from orchestrator.recipes import ending as recipes_ending
 from orchestrator.scheduler import passes as placement
 from orchestrator.services import controller as services
+from orchestrator.sessions import sleeping
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.sweeps.keeping import losers_first
 
@@ -292,7 +293,8 @@ def _remove_old_files(now: datetime) -> None:
 
 
 def clean(now: datetime) -> None:
-    """Remove uploads that never became a job, and expired answers to repeated requests."""
+    """Remove uploads that never became a job and expired answers to repeated requests, and end sessions that slept long."""
+    sleeping.end_in_time(now)
     repeated_requests.forget_old(now)
     Outbox.objects.filter(done_at__lt=now - timedelta(days=1)).delete()
     for folder in (settings.HOME.uploads, settings.HOME.bundles):

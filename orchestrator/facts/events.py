@@ -42,6 +42,8 @@ class Happened(StrEnum):
     TIME_LIMIT_REACHED = "time_limit_reached"
     CLAIM_OUTGROWN = "claim_outgrown"
     IDLE_STOPPED = "idle_stopped"
+    SESSION_ASLEEP = "session_asleep"
+    SESSION_EXPIRED = "session_expired"
     DEVICE_FAULTY = "device_faulty"
     DEVICE_ERROR = "device_error"
     DEVICE_DRAINED = "device_drained"

@@ -44,7 +44,15 @@ class Pool(models.Model):
         help_text="A job that leaves its devices unused for so long is warned",
     )
     idle_stop_after_s = models.PositiveIntegerField(
-        null=True, blank=True, help_text="... and for so long is stopped; empty: never"
+        null=True,
+        blank=True,
+        help_text="... and for so long is stopped, a session put to sleep; empty: never",
+    )
+    session_end_after_s = models.PositiveIntegerField(
+        default=7 * 24 * 3600,
+        null=True,
+        blank=True,
+        help_text="A session that is asleep for so long is ended; empty: never",
     )
     slowdown_limit = models.FloatField(
         default=1.3,

@@ -230,7 +230,14 @@ def _claim_outgrown(rank: int, held_bytes: int, device: str, claimed_bytes: int)
 
 
 @says(Happened.IDLE)
-def _idle(idle_s: float, stop_after_s: float | None) -> str:
+def _idle(idle_s: float, stop_after_s: float | None, session: bool = False) -> str:
+    if session:
+        then = (
+            f" After {words.duration(stop_after_s)} of that it gives its devices back: files stay, variables in memory are lost."
+            if stop_after_s
+            else ""
+        )
+        return f"Has done nothing for {words.duration(idle_s)}.{then}"
     then = f" It is stopped after {words.duration(stop_after_s)} of that." if stop_after_s else ""
     return f"Holds its devices and has not used them for {words.duration(idle_s)}.{then}"
 
@@ -238,6 +245,20 @@ def _idle(idle_s: float, stop_after_s: float | None) -> str:
 @says(Happened.IDLE_STOPPED)
 def _idle_stopped(idle_s: float, pool: str) -> str:
     return f"Its devices did nothing for {words.duration(idle_s)}; pool {pool} stops such jobs."
+
+
+@says(Happened.SESSION_ASLEEP)
+def _session_asleep(idle_s: float, pool: str, kept_s: float | None) -> str:
+    kept = f"kept for {words.duration(kept_s)}" if kept_s else "kept"
+    return (
+        f"Did nothing for {words.duration(idle_s)} and gave its devices back, as pool {pool} asks. Its files are {kept}; "
+        "wake it to go on."
+    )
+
+
+@says(Happened.SESSION_EXPIRED)
+def _session_expired(asleep_s: float, pool: str) -> str:
+    return f"Was asleep for {words.duration(asleep_s)}; pool {pool} ends such sessions."
 
 
 @says(Happened.DEVICE_FAULTY)

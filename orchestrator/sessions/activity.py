@@ -51,7 +51,7 @@ class Activity:
 
     sign: Sign
     seen_at: datetime
-    stops_at: datetime | None  # None: the pool stops no idle session
+    stops_at: datetime | None  # it goes to sleep then; None: the pool puts no session to sleep
     idle: bool
 
 

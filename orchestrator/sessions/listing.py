@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -11,6 +12,7 @@ from berth.job_fields import started_words
 from orchestrator.jobs.submission import intake
 from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, Job, JobState, Lease
+from orchestrator.sessions import sleeping
 from orchestrator.sessions.activity import Activity, activity_of
 
 MOST_ENDED = 20
@@ -25,6 +27,11 @@ class SessionRow:
     devices: tuple[str, ...]
     listens: bool  # its program has opened its socket
     activity: Activity | None  # None: it does not run, or the agent has not looked yet
+    ends_at: datetime | None = None  # of a session that is asleep; None: it is not, or its pool ends none
+
+    @property
+    def asleep(self) -> bool:
+        return sleeping.is_asleep(self.job)
 
     @property
     def opens(self) -> bool:
@@ -53,6 +60,7 @@ def rows_of(jobs: Sequence[Job]) -> list[SessionRow]:
             devices=tuple(held.get(job.pk, ())),
             listens=_listens(job),
             activity=activity_of(job, now) if job.state == JobState.RUNNING else None,
+            ends_at=sleeping.ends_at(job),
         )
         for job in jobs
     ]

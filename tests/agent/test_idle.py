@@ -70,6 +70,16 @@ def rule(make_pool):
     return set_
 
 
+@pytest.fixture
+def session(make_job, make_attempt, make_device) -> Job:
+    job: Job = make_attempt(
+        make_job(spec={"kind": "session", "command": ["serve"]}),
+        state=JobState.RUNNING,
+        devices=[make_device(0)],
+    ).job
+    return job
+
+
 def warnings(job: Job) -> list[str]:
     return [event.reason for event in job.events.filter(actor="idle watch")]
 
@@ -187,3 +197,38 @@ def test_a_job_that_only_starts_is_not_judged(room, make_attempt, make_device, r
     room.show(0, for_s=600)
 
     assert warnings(attempt.job) == []
+
+
+def idle_for(room: Room, passed_s: float) -> None:
+    """The looks at the session found nothing; the devices show nothing for so long."""
+    attempts = {lease.attempt_id for lease in Lease.objects.active()}
+    room.watch.sessions._found = dict.fromkeys(attempts)  # what a look finds in an idle session
+    room.watch.sessions._looked_at = float("inf")
+    room.show(0, for_s=passed_s)
+
+
+def test_session_is_warned_of_what_it_will_lose(room, session, rule):
+    rule(idle_after_s=600, idle_stop_after_s=3600)
+
+    idle_for(room, 600)
+
+    assert warnings(session) == [
+        "Has done nothing for 10 min. After 1 h of that it gives its devices back: files stay, variables in memory are lost."
+    ]
+
+
+def test_idle_session_goes_to_sleep_and_keeps_its_place(room, session, rule):
+    rule(idle_after_s=600, idle_stop_after_s=1200, session_end_after_s=2 * 86400)
+
+    idle_for(room, 1200)
+
+    session.refresh_from_db()
+    assert (session.state, session.stop_reason) == (JobState.STOPPING, StopReason.PREEMPT)
+    ended = lifecycle.end(
+        session.attempts.get(), Ending(kind=ExitKind.PREEMPTED, how=sentence_only("Stopped."), at=room.now)
+    )
+    assert ended.state == JobState.HELD
+    assert ended.reason == (
+        "Did nothing for 20 min and gave its devices back, as pool default asks. Its files are kept for 2 d; wake it to go on."
+    )
+    assert not Lease.objects.active().exists()

@@ -17,7 +17,7 @@ def ago(minutes: float) -> str:
     [
         (None, None, "works"),
         (20, None, "idle for 20 min"),
-        (20, -40.5, "idle for 20 min, stops in 40 min"),
+        (20, -40.5, "idle for 20 min, sleeps in 40 min"),
     ],
 )
 def test_list_tells_what_a_session_does_and_when_it_is_stopped(seen_min, stops_min, told):
@@ -29,6 +29,13 @@ def test_list_tells_what_a_session_does_and_when_it_is_stopped(seen_min, stops_m
     }
 
     assert tell_activity(Session({"activity": activity})) == told
+
+
+def test_list_tells_that_a_session_is_asleep_and_when_it_ends():
+    asleep = {"activity": None, "asleep": True}
+
+    assert tell_activity(Session({**asleep, "ends_at": ago(-60.5)})) == "asleep, ends in 1 h"
+    assert tell_activity(Session({**asleep, "ends_at": None})) == "asleep"
 
 
 def test_session_that_does_not_run_yet_does_nothing():

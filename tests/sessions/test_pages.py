@@ -81,7 +81,7 @@ def test_page_says_what_computes_and_when_an_idle_session_is_stopped(
 
     assert "A kernel computes" in page
     assert "Idle for 20 min: a program in a terminal ran last." in page
-    assert "Stopped in 39 min if it stays idle." in page
+    assert "Gives its devices back in 39 min if it stays idle; variables in memory are then lost." in page
     listed = {row["id"]: row["activity"] for row in reader_of(ada).get("/api/v1/sessions").json()["results"]}
     assert listed[str(busy.pk)]["stops_at"] is None
     assert listed[str(idle.pk)]["sign"] == "terminal"

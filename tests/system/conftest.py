@@ -1,5 +1,7 @@
 """Servers: one that the tests of a session share, and new ones for the tests that destroy theirs."""
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -38,6 +40,18 @@ def two_slots(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server.start()
     finally:
         server.clean_up()
+
+
+@pytest.fixture(scope="module")
+def short_server(prepared: Prepared) -> Iterator[Server]:
+    """A server of a module whose sessions' sockets the kernel takes: the folders of pytest are too deep."""
+    folder = Path(tempfile.mkdtemp(prefix="b-"))
+    server = Server.copy_of(prepared, folder / "h", "cpu:3")
+    try:
+        yield server.start()
+    finally:
+        server.clean_up()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -2,17 +2,13 @@
 
 import http.client
 import json
-import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.server import Prepared, Server, kill
+from tests.system.server import Server, kill
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -45,15 +41,8 @@ Server(os.environ["BERTH_SOCKET"], Here).serve_forever()
 
 
 @pytest.fixture(scope="module")
-def server(prepared: Prepared) -> Iterator[Server]:
-    """A server whose sockets the kernel takes: the folders of pytest are too deep."""
-    folder = Path(tempfile.mkdtemp(prefix="b-"))
-    server = Server.copy_of(prepared, folder / "h", "cpu:3")
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
-        shutil.rmtree(folder, ignore_errors=True)
+def server(short_server: Server) -> Server:
+    return short_server
 
 
 def begin(server: Server, name: str, says: str = "one", program: str = PROGRAM, **rules: Any) -> str:

@@ -1,4 +1,6 @@
-"""Jobs that leave their devices unused, and sessions that do nothing: owners are warned, and the pool's rule may stop them."""
+"""Jobs that leave their devices unused, and sessions that do nothing: owners are warned, and the pool's rule may stop jobs
+and put sessions to sleep.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,13 +117,28 @@ class IdleWatch:
         lasted_s = min(now_s - one.since_s for one in quiet if one is not None)
         pool = job.pool
         if pool.idle_stop_after_s and lasted_s >= pool.idle_stop_after_s:
-            lifecycle.stop_by_policy(job, why=fact(Happened.IDLE_STOPPED, idle_s=lasted_s, pool=str(pool)))
+            self._stop(job, lasted_s)
         elif pool.idle_after_s and lasted_s >= pool.idle_after_s and attempt_id not in self._warned:
             self._warned.add(attempt_id)
             if job.idle_since is None:
                 self._warn(job, lasted_s, now)
 
+    def _stop(self, job: Job, lasted_s: float) -> None:
+        """End a job for good; a session goes to sleep and can be woken."""
+        pool = job.pool
+        if job.is_session:
+            asleep = fact(
+                Happened.SESSION_ASLEEP,
+                idle_s=lasted_s,
+                pool=str(pool),
+                kept_s=pool.session_end_after_s or None,
+            )
+            lifecycle.pause(job, by="idle watch", why=asleep)
+        else:
+            lifecycle.stop_by_policy(job, why=fact(Happened.IDLE_STOPPED, idle_s=lasted_s, pool=str(pool)))
+
     def _warn(self, job: Job, lasted_s: float, now: datetime) -> None:
-        what = fact(Happened.IDLE, idle_s=lasted_s, stop_after_s=job.pool.idle_stop_after_s)
+        stop_after_s = job.pool.idle_stop_after_s
+        what = fact(Happened.IDLE, idle_s=lasted_s, stop_after_s=stop_after_s, session=job.is_session)
         Job.objects.filter(pk=job.pk).update(idle_since=now - timedelta(seconds=lasted_s))
         lifecycle.remark(job, what, actor="idle watch", now=now)

@@ -105,7 +105,7 @@ EVERYWHERE: Mapping[str, str] = {
     "hits": "the lines found",
     "id": "the id",
     "idle_after_s": "a job is warned when its devices did nothing for this long; null: never",
-    "idle_stop_after_s": "a job is stopped when its devices did nothing for this long; null: never",
+    "idle_stop_after_s": "a job is stopped when its devices did nothing for this long, a session put to sleep; null: never",
     "index": "the number of the device on its server",
     "job": "the id of the job",
     "kept_for_booking": "the booking it is kept for; null: none",

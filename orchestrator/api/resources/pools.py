@@ -37,6 +37,7 @@ POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 SlowdownLimit = Annotated[float, Field(ge=1.0, le=100.0, allow_inf_nan=False)]
 IdleSeconds = Annotated[StrictInt, Field(ge=0, le=30 * 24 * 3600)]
+AsleepSeconds = Annotated[StrictInt, Field(ge=0, le=365 * 24 * 3600)]
 
 
 def _pool_name(text: str) -> str:
@@ -66,7 +67,10 @@ class PoolOut(BaseModel):
     )
     idle_after_s: int | None = Field(description="warn a job whose devices are unused for this long")
     idle_stop_after_s: int | None = Field(
-        description="stop a job whose devices are unused for this long; null: never"
+        description="stop a job whose devices are unused for this long, put a session to sleep; null: never"
+    )
+    session_end_after_s: int | None = Field(
+        7 * 24 * 3600, description="end a session that is asleep for this long; null: never"
     )
     slowdown_limit: float | None = Field(
         1.3,
@@ -90,6 +94,7 @@ class PoolIn(Body):
     sharing: Sharing = Sharing.OFF
     idle_after_s: IdleSeconds | None = 1800
     idle_stop_after_s: IdleSeconds | None = None
+    session_end_after_s: AsleepSeconds | None = 7 * 24 * 3600
     slowdown_limit: SlowdownLimit | None = 1.3
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
     open: StrictBool = True
@@ -103,6 +108,7 @@ class PoolChanges(Body):
     sharing: Sharing | None = None
     idle_after_s: IdleSeconds | None = Field(None, description="0: never warn")
     idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
+    session_end_after_s: AsleepSeconds | None = Field(None, description="0: never end")
     slowdown_limit: SlowdownLimit | None = Field(
         None, description="above 20: jobs are packed by memory alone"
     )
@@ -170,6 +176,7 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
         sharing=pool.sharing,
         idle_after_s=pool.idle_after_s,
         idle_stop_after_s=pool.idle_stop_after_s,
+        session_end_after_s=pool.session_end_after_s,
         slowdown_limit=pool.slowdown_limit,
         pythons=pool.pythons,
         open=pool.open,

@@ -16,7 +16,7 @@ from orchestrator.exceptions import Conflict
 from orchestrator.jobs import steering
 from orchestrator.models import Job
 from orchestrator.people import audit
-from orchestrator.sessions import listing
+from orchestrator.sessions import listing, sleeping
 from orchestrator.sessions.activity import Sign
 from orchestrator.sessions.listing import SessionRow
 from orchestrator.spec.field_types import Argument, Gib, Name, Seconds
@@ -32,7 +32,7 @@ class ActivityOut(BaseModel):
     seen_at: datetime = Field(description="when that was")
     idle: bool = Field(description="whether nothing showed it in the newest look")
     stops_at: datetime | None = Field(
-        description="when its pool's rule stops it unless it is at work before; null: never, or at work now"
+        description="when its pool's rule puts it to sleep unless it is at work before; null: never, or at work now"
     )
 
 
@@ -50,6 +50,13 @@ class SessionOut(BaseModel):
     opens: bool = Field(description="whether its program answers: the browser can open it")
     address: str = Field(description="what to open in a browser in which its owner is signed in")
     activity: ActivityOut | None = Field(description="null: it does not run, or nobody has looked yet")
+    asleep: bool = Field(
+        False,
+        description="whether it gave its devices back because it did nothing; waking it starts it in its folder",
+    )
+    ends_at: datetime | None = Field(
+        None, description="when it ends if nobody wakes it; null: it is not asleep"
+    )
     time_limit_s: float | None = Field(description="when it ends at the latest; null: never")
     submitted_at: datetime
     started_at: datetime | None
@@ -96,6 +103,15 @@ def stop_session(request: ApiRequest, job_id: str) -> SessionOut:
     return _show(listing.rows_of([job])[0], request)
 
 
+@router.post("/{job_id}/wake", response=SessionOut)
+def wake_session(request: ApiRequest, job_id: str) -> SessionOut:
+    """Let a session that is asleep go on in its folder; it queues for its devices."""
+    job = find_job(Job.objects.select_related("owner", "pool"), request.user, job_id)
+    sleeping.wake(request.user, job, address=audit.address_of(request))
+    job.refresh_from_db()
+    return _show(listing.rows_of([job])[0], request)
+
+
 def _show(row: SessionRow, request: ApiRequest) -> SessionOut:
     job = row.job
     return SessionOut(
@@ -110,6 +126,8 @@ def _show(row: SessionRow, request: ApiRequest) -> SessionOut:
         opens=row.opens,
         address=request.build_absolute_uri(f"/sessions/{job.pk}/open"),
         activity=ActivityOut(**asdict(row.activity)) if row.activity else None,
+        asleep=row.asleep,
+        ends_at=row.ends_at,
         time_limit_s=job.time_limit_s,
         submitted_at=job.submitted_at,
         started_at=job.first_started_at,
