@@ -54,6 +54,24 @@ class Pool(models.Model):
         blank=True,
         help_text="A session that is asleep for so long is ended; empty: never",
     )
+    session_most_devices = models.PositiveIntegerField(
+        null=True, blank=True, help_text="A session may ask for so many devices; empty: any number"
+    )
+    session_most_s = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="A session ends after so long at the latest; empty: when it is stopped",
+    )
+    session_memory_gib = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="A session that names no memory gets so much of each device; empty: whole devices, or what was learned",
+    )
+    sessions_a_person = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Sessions that a person may have at once, asleep ones not counted; empty: any number",
+    )
     slowdown_limit = models.FloatField(
         default=1.3,
         null=True,

@@ -8,6 +8,7 @@ from orchestrator.exceptions import Conflict
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle, steering
+from orchestrator.jobs.submission import session_limits
 from orchestrator.models import Job, JobEvent, JobState
 
 
@@ -30,10 +31,11 @@ def wake(user: User, job: Job, *, address: str = "") -> Job:
 
     Raises:
         Forbidden: this person may only look.
-        Conflict: it is not asleep.
+        Conflict: it is not asleep, or its owner has as many sessions as the pool allows.
     """
     if not is_asleep(job):
         raise Conflict(f"This session is {job.state}; only one that is asleep can be woken.")
+    session_limits.check_count(job.owner, job.pool)
     return steering.steer(user, job, "release", address=address)
 
 

@@ -12,7 +12,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from ninja import Query, Router
-from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from orchestrator.api.http.authentication import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
@@ -38,6 +38,8 @@ POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 SlowdownLimit = Annotated[float, Field(ge=1.0, le=100.0, allow_inf_nan=False)]
 IdleSeconds = Annotated[StrictInt, Field(ge=0, le=30 * 24 * 3600)]
 AsleepSeconds = Annotated[StrictInt, Field(ge=0, le=365 * 24 * 3600)]
+SessionCount = Annotated[StrictInt, Field(ge=0, le=1000)]
+SessionMemory = Annotated[StrictFloat | StrictInt, Field(ge=0, le=10_000)]
 
 
 def _pool_name(text: str) -> str:
@@ -72,6 +74,18 @@ class PoolOut(BaseModel):
     session_end_after_s: int | None = Field(
         7 * 24 * 3600, description="end a session that is asleep for this long; null: never"
     )
+    session_most_devices: int | None = Field(
+        None, description="devices that a session may ask for; null: any number"
+    )
+    session_most_s: int | None = Field(
+        None, description="the longest time limit of a session, and that of one that names none; null: none"
+    )
+    session_memory_gib: float | None = Field(
+        None, description="memory of each device for a session that names none; null: as for other jobs"
+    )
+    sessions_a_person: int | None = Field(
+        None, description="sessions that a person may have at once, asleep ones not counted; null: any number"
+    )
     slowdown_limit: float | None = Field(
         1.3,
         description="jobs that share a device may make each other's steps take this many times longer; null: any",
@@ -95,6 +109,10 @@ class PoolIn(Body):
     idle_after_s: IdleSeconds | None = 1800
     idle_stop_after_s: IdleSeconds | None = None
     session_end_after_s: AsleepSeconds | None = 7 * 24 * 3600
+    session_most_devices: SessionCount | None = None
+    session_most_s: AsleepSeconds | None = None
+    session_memory_gib: SessionMemory | None = None
+    sessions_a_person: SessionCount | None = None
     slowdown_limit: SlowdownLimit | None = 1.3
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
     open: StrictBool = True
@@ -109,6 +127,10 @@ class PoolChanges(Body):
     idle_after_s: IdleSeconds | None = Field(None, description="0: never warn")
     idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
     session_end_after_s: AsleepSeconds | None = Field(None, description="0: never end")
+    session_most_devices: SessionCount | None = Field(None, description="0: any number")
+    session_most_s: AsleepSeconds | None = Field(None, description="0: any time")
+    session_memory_gib: SessionMemory | None = Field(None, description="0: as for other jobs")
+    sessions_a_person: SessionCount | None = Field(None, description="0: any number")
     slowdown_limit: SlowdownLimit | None = Field(
         None, description="above 20: jobs are packed by memory alone"
     )
@@ -177,6 +199,10 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
         idle_after_s=pool.idle_after_s,
         idle_stop_after_s=pool.idle_stop_after_s,
         session_end_after_s=pool.session_end_after_s,
+        session_most_devices=pool.session_most_devices,
+        session_most_s=pool.session_most_s,
+        session_memory_gib=pool.session_memory_gib,
+        sessions_a_person=pool.sessions_a_person,
         slowdown_limit=pool.slowdown_limit,
         pythons=pool.pythons,
         open=pool.open,

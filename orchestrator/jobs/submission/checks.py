@@ -13,6 +13,7 @@ from django.utils import timezone
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
+from orchestrator.jobs.submission import session_limits
 from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
@@ -120,6 +121,7 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
         raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
     rights.check_submit(user, pool)
     rights.check_priority(asked_by, pool.name, spec.priority)
+    session_limits.check(spec, pool)
     there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
     sizes = list(there.values_list("memory_bytes", flat=True))
     least = spec.min_gpus or spec.device_count

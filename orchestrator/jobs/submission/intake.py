@@ -24,7 +24,7 @@ from orchestrator.jobs import fetches, lifecycle, memory_claims
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.requests import Wanted
-from orchestrator.jobs.submission import checks, code, repeated_requests
+from orchestrator.jobs.submission import checks, code, repeated_requests, session_limits
 from orchestrator.jobs.submission.code import Upload
 from orchestrator.live import wakeups
 from orchestrator.models import (
@@ -36,6 +36,7 @@ from orchestrator.models import (
     JobArray,
     JobEvent,
     JobState,
+    Pool,
     SweepTrial,
     Visibility,
 )
@@ -148,6 +149,7 @@ def accept(
         wanted = _packages(user, spec, sha256, replayed=known)
     fingerprint = _fingerprint(spec, sha256)  # of what was asked for, not of what it stands for now
     spec = wanted.spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
+    spec = spec if known else session_limits.fill(spec)
     warnings = [*warnings, *wanted.notes]
     # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
     # longer resolve.
@@ -160,6 +162,8 @@ def accept(
                 return kept
             quotas.one_submit_at_a_time(user)
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
+            if spec.is_session:
+                session_limits.check_count(user, Pool.objects.get(pk=spec.pool))
             agents.check_submit(user, spec)
             agents.check_planned(user, spec)
             files = {
