@@ -18,6 +18,7 @@ from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduler import owner_order, waiting
 from orchestrator.scheduler.core import line
 from orchestrator.sentences.waits import NOT_SEEN
+from orchestrator.sessions.sleeping import is_asleep
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
@@ -203,6 +204,8 @@ def sentence(job: Job, now: datetime, when: str = "") -> str:
     """
     if job.state == JobState.QUEUED:
         return waiting.sentence(job, now, when)
+    if job.state == JobState.HELD and is_asleep(job):
+        return job.reason
     if job.state == JobState.HELD:
         return "Held; starts after it is released."
     if job.state == JobState.BACKOFF:

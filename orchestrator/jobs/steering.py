@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import checkpoints, lifecycle, profiles
 from orchestrator.jobs.lifecycle import IllegalTransition
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import intake, session_limits
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
 from orchestrator.people import agents, audit, rights
 
@@ -27,9 +27,11 @@ def steer(user: AbstractBaseUser, job: Job, act: str, *, address: str = "") -> J
 
     Raises:
         Forbidden: this person may only look.
-        Conflict: not legal in the job's state.
+        Conflict: not legal in the job's state, or its owner has too many sessions for one more.
     """
     rights.check_steer(user, job)
+    if act == "release" and job.is_session:
+        session_limits.check_count(job.owner, job.pool)
     do, text = ACTS[act]
     done = do(job, by=agents.name_of(user))
     note(user, job, f"job.{act}", text, address=address)

@@ -8,7 +8,6 @@ from orchestrator.exceptions import Conflict
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle, steering
-from orchestrator.jobs.submission import session_limits
 from orchestrator.models import Job, JobEvent, JobState
 
 
@@ -35,7 +34,6 @@ def wake(user: User, job: Job, *, address: str = "") -> Job:
     """
     if not is_asleep(job):
         raise Conflict(f"This session is {job.state}; only one that is asleep can be woken.")
-    session_limits.check_count(job.owner, job.pool)
     return steering.steer(user, job, "release", address=address)
 
 

@@ -147,6 +147,14 @@ slow = [
 ]
 
 
+# Whether the chart's cursor and the log's line show the same step.
+SAME_STEP = """() => {
+  const shown = document.querySelector('#charts figure .chart-values thead th').textContent.match(/step ([\\d,]+)/);
+  const line = document.querySelector('#log .is-pointed');
+  return shown && line && line.textContent.includes(`step ${shown[1].replaceAll(',', '')} loss`);
+}"""
+
+
 @pytest.mark.parametrize("width", [pytest.param(1440, marks=slow)])
 def test_places_change_by_key_and_address_and_one_cursor_joins_chart_and_log(open_page, ada, curves, width):
     page = open_page(ada, f"/jobs/{curves.pk}", width=width)
@@ -160,8 +168,8 @@ def test_places_change_by_key_and_address_and_one_cursor_joins_chart_and_log(ope
         page.keyboard.press("Shift+ArrowLeft")
     at = chart.locator(".chart-values thead th").first
     expect(at).to_contain_text("step 1,")
+    page.wait_for_function(SAME_STEP)  # each key moves both, one after the other
     step = int(at.inner_text().removeprefix("step ").replace(",", ""))
-    expect(log.locator(".is-pointed")).to_contain_text(f"step {step} loss")
 
     log.locator(".line", has_text=f"step {step - 5} ").hover()
     expect(at).not_to_have_text(f"step {step:,}")
