@@ -19,6 +19,7 @@ STATUSES = {
     "berth resume {first}": WRONG_USE,
     "berth profile {first}": WRONG_USE,  # it does not run
     "berth envs remove 0123": WRONG_USE,  # nothing was installed
+    "berth session wake {session}": WRONG_USE,  # it is not asleep
     "berth watch {first}": TERMINATED,
 }
 
@@ -35,7 +36,9 @@ def commands(group: typer.core.TyperGroup, name: str = "berth") -> Iterator[tupl
 ALL = dict(commands(typer.main.get_group(app)))
 # They replace this process by the server's own command line, which prints for its operator.
 OF_THE_SERVER = {f"berth {name}" for name in (*SERVER_COMMANDS, "manage")}
-EVERY = {name: options for name, options in ALL.items() if name not in OF_THE_SERVER}
+# What they print is the job's own: a terminal, the bytes of a connection.
+INTO_A_JOB = {"berth shell", "berth ssh", "berth forward", "berth connect"}
+EVERY = {name: options for name, options in ALL.items() if name not in OF_THE_SERVER | INTO_A_JOB}
 # One after the other; {first} and {second} are what the first two lines submitted.
 CALLS = """
 berth run train.py
@@ -99,6 +102,7 @@ berth service start json-service
 berth service remove json-service
 berth session
 berth session list
+berth session wake {session}
 berth session stop {session}
 berth data add json-digits digits.csv.gz --root examples
 berth gpu 0
@@ -137,8 +141,8 @@ def test_every_command_offers_json() -> None:
     assert [name for name, options in EVERY.items() if "--json" not in options] == []
 
 
-def test_commands_that_become_the_server_leave_their_words_to_it() -> None:
-    assert {name for name in ALL if name not in EVERY} == OF_THE_SERVER
+def test_only_commands_whose_words_are_of_another_offer_no_json() -> None:
+    assert {name for name, options in ALL.items() if "--json" not in options} == OF_THE_SERVER | INTO_A_JOB
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def test_the_client_alone_needs_neither_django_nor_torch():
-    assert names(PROJECT["dependencies"]) == {"httpx", "pathspec", "rich", "typer"}
+    assert names(PROJECT["dependencies"]) == {"httpx", "pathspec", "rich", "typer", "websockets"}
 
 
 def test_server_and_library_are_extras():

@@ -71,21 +71,11 @@ class PoolOut(BaseModel):
     idle_stop_after_s: int | None = Field(
         description="stop a job whose devices are unused for this long, put a session to sleep; null: never"
     )
-    session_end_after_s: int | None = Field(
-        7 * 24 * 3600, description="end a session that is asleep for this long; null: never"
-    )
-    session_most_devices: int | None = Field(
-        None, description="devices that a session may ask for; null: any number"
-    )
-    session_most_s: int | None = Field(
-        None, description="the longest time limit of a session, and that of one that names none; null: none"
-    )
-    session_memory_gib: float | None = Field(
-        None, description="memory of each device for a session that names none; null: as for other jobs"
-    )
-    sessions_a_person: int | None = Field(
-        None, description="sessions that a person may have at once, asleep ones not counted; null: any number"
-    )
+    session_end_after_s: int | None
+    session_most_devices: int | None
+    session_most_s: int | None
+    session_memory_gib: float | None
+    sessions_a_person: int | None
     slowdown_limit: float | None = Field(
         1.3,
         description="jobs that share a device may make each other's steps take this many times longer; null: any",
