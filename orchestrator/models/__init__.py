@@ -24,7 +24,17 @@ from orchestrator.models.model_versions import ModelVersion
 from orchestrator.models.notices import Notice, NoticeTarget, Occasion
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
 from orchestrator.models.people import Invitation, LastSeen, Person, PoolRight, Right, Role, SignInFailure
-from orchestrator.models.pools import CPU_POOL, AdminState, Device, Health, Network, Pool, Sharing, Visibility
+from orchestrator.models.pools import (
+    CPU_POOL,
+    LOCAL_NODE,
+    AdminState,
+    Device,
+    Health,
+    Network,
+    Pool,
+    Sharing,
+    Visibility,
+)
 from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
 from orchestrator.models.recipes import ModelRecipe, RecipeOutcome
@@ -38,6 +48,7 @@ __all__ = [
     "CPU_POOL",
     "FINAL_STATES",
     "LEASED_STATES",
+    "LOCAL_NODE",
     "SETTINGS_VARIABLE",
     "WAITING_STATES",
     "AdminState",

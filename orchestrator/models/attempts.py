@@ -6,7 +6,7 @@ from django.db import models
 
 from orchestrator.facts.record import Fact
 from orchestrator.models.jobs import Job
-from orchestrator.models.pools import Device
+from orchestrator.models.pools import LOCAL_NODE, Device
 from orchestrator.sentences import say
 
 
@@ -46,6 +46,7 @@ class Attempt(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()
     nonce = models.CharField(max_length=32)
+    node = models.CharField(max_length=64, default=LOCAL_NODE)  # the server that its devices belong to
     state = models.CharField(max_length=16, choices=AttemptState, default=AttemptState.CREATED)
     kind = models.CharField(max_length=16, choices=ExitKind, blank=True)
     ending = models.JSONField(default=dict)  # how it ended: a fact, as ``Fact.as_json`` writes it

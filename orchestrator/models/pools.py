@@ -7,6 +7,7 @@ from django.db import models
 from orchestrator.devices.types import SLICES_FROM
 
 CPU_POOL = "cpu"  # of the CPU slots beside GPUs
+LOCAL_NODE = "local"  # this server
 
 
 class Visibility(models.TextChoices):
@@ -110,6 +111,7 @@ class Health(models.TextChoices):
     FENCED = "fenced"
     FAULTY = "faulty"
     MISSING = "missing"
+    SILENT = "silent"  # its server does not answer
 
 
 class Device(models.Model):
@@ -120,7 +122,7 @@ class Device(models.Model):
     index = models.PositiveIntegerField()
     kind = models.CharField(max_length=8)  # gpu, cpu, sim
     name = models.CharField(max_length=120)
-    node = models.CharField(max_length=64, default="local")
+    node = models.CharField(max_length=64, default=LOCAL_NODE)
     memory_bytes = models.PositiveBigIntegerField()
     numa_node = models.IntegerField(null=True, blank=True)
     nvlink = models.JSONField(default=list, blank=True)
@@ -148,18 +150,18 @@ class Device(models.Model):
 
     @property
     def label(self) -> str:
-        """The name that people see: GPU 3, CPU slot 0, simulated GPU 2, GPU 3 slice 1."""
+        """The name that people see: GPU 3, CPU slot 0, simulated GPU 2, GPU 3 slice 1; of another server, gpu2: GPU 3."""
+        server = "" if self.node == LOCAL_NODE else f"{self.node}: "
         if self.mig_parent:
             gpu, number = divmod(self.index - SLICES_FROM, SLICES_FROM)
-            return f"GPU {gpu} slice {number}"
-        return {"gpu": "GPU", "cpu": "CPU slot", "sim": "simulated GPU"}.get(
-            self.kind, self.kind
-        ) + f" {self.index}"
+            return f"{server}GPU {gpu} slice {number}"
+        kind = {"gpu": "GPU", "cpu": "CPU slot", "sim": "simulated GPU"}.get(self.kind, self.kind)
+        return f"{server}{kind} {self.index}"
 
     @property
-    def place(self) -> tuple[bool, int, str]:
-        """Its place on pages: CPU slots beside GPUs come last."""
-        return self.kind == "cpu", self.index, self.id
+    def place(self) -> tuple[bool, str, int, str]:
+        """Its place on pages: CPU slots beside GPUs come last, other servers after this one."""
+        return self.kind == "cpu", "" if self.node == LOCAL_NODE else self.node, self.index, self.id
 
     @property
     def usable(self) -> bool:

@@ -146,6 +146,11 @@ class Home:
         return self.root / "redis"
 
     @property
+    def nodes(self) -> Path:
+        """Other servers: the token that they join with, and what each said last."""
+        return self.root / "nodes"
+
+    @property
     def secret_key(self) -> Path:
         return self.root / "secret_key"
 

@@ -2,40 +2,66 @@
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.jobs.launch.engines import Engine, NotStarted, Order
+from orchestrator.nodes.port import Port
 from orchestrator.supervisor.liveness import Liveness
 
 Answer = TypeVar("Answer")
 
 
-class BadLine:
-    """``Engine`` behind a line that treats each kind of call in turn as lost, late, unanswered, doubled and sound.
+class Faults:
+    """Treats each kind of call in turn as lost, late, unanswered, doubled and sound.
 
     A late call is carried out just before the next call of any kind, long after its caller was told that nobody
     answers.
     """
 
+    def __init__(self) -> None:
+        self._late: list[Callable[[], object]] = []
+        self._faults: dict[str, Iterator[str]] = defaultdict(
+            lambda: cycle(("lost", "late", "unanswered", "doubled", "sound"))
+        )
+
+    def send(self, kind: str, call: Callable[[], Answer]) -> Answer:
+        late, self._late = self._late, []
+        for each in late:
+            _drop(each())
+        match next(self._faults[kind]):
+            case "lost":
+                raise _no_answer(kind)
+            case "late":
+                self._late.append(call)
+                raise _no_answer(kind)
+            case "unanswered":
+                _drop(call())
+                raise _no_answer(kind)
+            case "doubled":
+                _drop(call())
+        return call()
+
+
+class BadPort:
+    """``Port`` behind a line with faults."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._line = Faults()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: self._line.send(name, lambda: getattr(self._port, name)(*given))
+
+
+class BadLine:
+    """``Engine`` behind a line with faults."""
+
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._late: list[Callable[[], object]] = []
-        self._faults = {
-            name: cycle(("lost", "late", "unanswered", "doubled", "sound"))
-            for name in (
-                "start",
-                "stop",
-                "checkpoint",
-                "profile",
-                "shell",
-                "forestall",
-                "state",
-                "end_leftovers",
-                "read",
-            )
-        }
+        self._send = Faults().send
 
     def start(self, order: Order, secrets: Mapping[str, str]) -> None:
         try:
@@ -71,23 +97,6 @@ class BadLine:
 
     def read(self, order: Order, name: str, offset: int, limit_bytes: int) -> bytes:
         return self._send("read", lambda: self.engine.read(order, name, offset, limit_bytes))
-
-    def _send(self, kind: str, call: Callable[[], Answer]) -> Answer:
-        late, self._late = self._late, []
-        for each in late:
-            _drop(each())
-        match next(self._faults[kind]):
-            case "lost":
-                raise _no_answer(kind)
-            case "late":
-                self._late.append(call)
-                raise _no_answer(kind)
-            case "unanswered":
-                _drop(call())
-                raise _no_answer(kind)
-            case "doubled":
-                _drop(call())
-        return call()
 
 
 def _drop(answer: object) -> None:

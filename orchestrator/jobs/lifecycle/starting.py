@@ -21,6 +21,7 @@ def start(
     Args:
         shares: the device of each rank in order, with the bytes claimed on it (None: all of it).
     """
+    shares = list(shares)
     with transaction.atomic():
         number = job.attempt_count + 1
         move(
@@ -34,7 +35,9 @@ def start(
             devices_kept_until=None,
             colour=job.colour if job.colour is not None else _free_colour(),
         )
-        attempt = Attempt.objects.create(job=job, number=number, nonce=nonce, created_at=now)
+        attempt = Attempt.objects.create(
+            job=job, number=number, nonce=nonce, node=shares[0][0].node, created_at=now
+        )
         Lease.objects.bulk_create(
             Lease(attempt=attempt, device=device, rank=rank, memory_bytes=share, started_at=now)
             for rank, (device, share) in enumerate(shares)

@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.supervisor.linux.kernel import being_written
 from orchestrator.supervisor.linux.processes import boot_id
 from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.records import VERSION, read_record
+from orchestrator.supervisor.protocol.records import VERSION, Record, read_record
 
 SETTLE_S = 2.0  # for which writers must live on after the last write
 MOST_FILES = 2_000  # the newest
@@ -59,7 +59,7 @@ class FinishedFiles:
         self._looked_s = now_s
         vouched = {path: files[path] for path in files if self._is_finished(path, now_s)}
         if vouched != self._vouched:
-            _write(self._folder.finished_files, vouched)
+            write_finished_files(self._folder.finished_files, vouched)
             self._vouched = vouched
         self._next_look_s = now_s + max(_PAUSE_S, _PAUSE_PER_COST * (time.monotonic() - began_s))
 
@@ -122,23 +122,33 @@ def read_finished_files(folder: AttemptFolder) -> dict[str, Signature]:
 
     Empty after a reboot: their contents may not have reached the disk.
     """
-    files = (read_record(folder.finished_files) or {}).get("files")
-    boot = (read_record(folder.supervisor) or {}).get("boot_id")
-    if boot != boot_id() or not isinstance(files, dict):
-        return {}
+    record = read_record(folder.finished_files) or {}
+    # The copy of another server's record says itself in which boot it was made here.
+    boot = record.get("boot_id") or (read_record(folder.supervisor) or {}).get("boot_id")
+    return finished_files_of(record) if boot == boot_id() else {}
+
+
+def finished_files_of(record: Record) -> dict[str, Signature]:
+    """The files of a record; what is malformed is left out."""
+    files = record.get("files")
     return {
         path: (row[0], row[1], row[2], row[3])
-        for path, row in files.items()
+        for path, row in (files.items() if isinstance(files, dict) else ())
         if isinstance(row, list) and len(row) == 4 and all(isinstance(number, int) for number in row)
     }
 
 
+def write_finished_files(path: Path, vouched: Mapping[str, Signature], *, boot: str | None = None) -> None:
+    """Write atomically, but without fsync: after a power cut the files themselves are in doubt.
+
+    Args:
+        boot: in which the files were copied here; None where the supervisor's own boot is meant.
+    """
+    part = path.with_name(f".{path.name}.part")
+    record = {"v": VERSION, **({"boot_id": boot} if boot else {}), "files": vouched}
+    part.write_text(json.dumps(record, separators=(",", ":")), encoding="ascii")
+    part.replace(path)
+
+
 def _signature(status: os.stat_result) -> Signature:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _write(path: Path, vouched: Mapping[str, Signature]) -> None:
-    """Write atomically, but without fsync: after a power cut the files themselves are in doubt."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps({"v": VERSION, "files": vouched}, separators=(",", ":")), encoding="ascii")
-    part.replace(path)

@@ -49,8 +49,8 @@ def bent(world: World) -> Iterator[None]:
     from django.utils import timezone
 
     from orchestrator.agent import attempts, sweeps
-    from orchestrator.jobs.launch.engines import local
     from orchestrator.live import wakeups
+    from orchestrator.nodes import runs
     from orchestrator.supervisor import liveness
 
     Keeper.chance = world.chance
@@ -61,7 +61,7 @@ def bent(world: World) -> Iterator[None]:
         (time, "monotonic_ns", lambda: int(world.elapsed_s * 1e9)),
         (time, "time", lambda: world.now().timestamp()),
         (timezone, "now", world.now),
-        (local, "spawn", world.spawn),
+        (runs, "spawn", world.spawn),
         (liveness, "with_nonce", world.with_nonce),
         (liveness, "send_signal", world.send_signal),
         (liveness, "identify", world.identify),

@@ -1,142 +1,18 @@
-"""The engine of this server: a detached supervisor that shares our files."""
-
-import fcntl
-import os
-import socket
-import sys
-import time
-from collections.abc import Mapping
-from functools import lru_cache
+"""The engine of this server: detached supervisors that share our files."""
 
 from django.conf import settings
 
-from orchestrator.jobs.launch.engines.port import NoShell, NotStarted, Order
-from orchestrator.store.files.untrusted import open_beneath, open_plain
+from orchestrator.nodes.runs import Runs
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
-from orchestrator.supervisor.protocol.folder import AttemptFolder
-from orchestrator.supervisor.protocol.orders import order_checkpoint, order_profile, order_shell, order_stop
-from orchestrator.supervisor.protocol.records import read_record, write_record
-from orchestrator.supervisor.spawn import SpawnFailed, spawn
-
-SHELL_WITHIN_S = 30.0  # loading the SSH server takes half a second, more on a busy machine
-ANSWERS_WITHIN_S = 5.0  # a supervisor looks at its orders ten times a second
 
 
-class LocalEngine:
-    """``Engine`` over the attempt's folder; the lock in it makes an order that is given twice one run."""
+class LocalEngine(Runs):
+    """``Engine`` over the attempts' folders of this server."""
 
-    def start(self, order: Order, secrets: Mapping[str, str]) -> None:
-        try:
-            spawn(_folder(order), python=sys.executable, secrets=secrets)
-        except SpawnFailed as error:
-            raise NotStarted(str(error)) from error
+    def __init__(self) -> None:
+        """Nothing is opened: the state folder is the settings' own at each call."""
 
-    def stop(self, order: Order, *, reason: str, grace_s: float, saved: bool) -> bool:
-        folder = _folder(order)
-        if not folder.root.exists():
-            return False
-        order_stop(folder, reason, grace_s, saved=saved)
-        return True
-
-    def request_checkpoint(self, order: Order) -> bool:
-        folder = _folder(order)
-        if not folder.root.is_dir():
-            return False
-        order_checkpoint(folder)
-        return True
-
-    def request_profile(self, order: Order) -> bool | None:
-        folder = _folder(order)
-        if not folder.root.is_dir():
-            return None
-        token, until_s = order_profile(folder), time.monotonic() + ANSWERS_WITHIN_S
-        while time.monotonic() < until_s:
-            answer = read_record(folder.profile)
-            if answer is not None and answer.get("token") == token:
-                return answer.get("heard") is True
-            time.sleep(0.05)
-        return None
-
-    def open_shell(self, order: Order) -> socket.socket:
-        folder = _folder(order)
-        if not folder.root.is_dir():
-            raise NoShell("The run is not there yet.")
-        token, until_s = order_shell(folder), time.monotonic() + SHELL_WITHIN_S
-        while time.monotonic() < until_s:
-            if (refusal := read_record(folder.shell_refusal(token))) is not None:
-                raise NoShell(str(refusal.get("why")))
-            if folder.shell_socket(token).exists():
-                return _connect(folder, token)
-            if folder.exit.exists():
-                raise NoShell("The run has just ended.")
-            time.sleep(0.02)
-        raise NoShell(
-            "The run's supervisor does not answer. A job that started before the server was upgraded has no shell until "
-            "its next attempt."
-        )
-
-    def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
-        folder = _folder(order)
-        if not folder.root.is_dir():
-            return True
-        fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        else:
-            # It may have come, run and gone since it was given up: its own record is the true one.
-            if read_record(folder.supervisor) is not None or _ended(folder, order):
-                return False
-            write_record(folder.exit, record)
-            return True
-        finally:
-            os.close(fd)
-
-    def state(self, order: Order) -> Liveness:
-        return liveness(_folder(order))
-
-    def end_leftovers(self, order: Order) -> int:
-        return end_leftovers(_folder(order))
-
-    def read(self, order: Order, name: str, offset: int, limit_bytes: int) -> bytes:
-        try:
-            root = _folder(order).root
-            fd = open_beneath(root, name) if "/" in name else open_plain(root / name)
-        except OSError:
-            return b""
-        try:
-            return os.pread(fd, limit_bytes, offset)
-        finally:
-            os.close(fd)
-
-
-def _connect(folder: AttemptFolder, token: str) -> socket.socket:
-    """Connect to a run's SSH server, which takes one connection."""
-    place = os.open(folder.shells, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # By the descriptor, since the kernel takes at most 107 bytes for a path.
-        connection.connect(f"/proc/self/fd/{place}/{token}")
-        os.unlink(token, dir_fd=place)
-    except OSError as error:
-        connection.close()
-        raise NoShell("The run has just ended.") from error
-    finally:
-        os.close(place)
-    return connection
-
-
-def _ended(folder: AttemptFolder, order: Order) -> bool:
-    record = read_record(folder.exit) or {}
-    return record.get("number") == order.attempt and record.get("nonce") == order.nonce
-
-
-def _folder(order: Order) -> AttemptFolder:
-    return _folder_in(settings.HOME, order)
-
-
-@lru_cache(maxsize=1024)  # the agent asks for each live attempt's state ten times a second
-def _folder_in(home: Home, order: Order) -> AttemptFolder:
-    return home.job(order.job).attempt(order.attempt)
+    @property
+    def home(self) -> Home:
+        home: Home = settings.HOME
+        return home

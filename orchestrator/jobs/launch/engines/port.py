@@ -2,28 +2,12 @@
 
 import socket
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
-from uuid import UUID
+from typing import Protocol
 
 from orchestrator.models import Attempt
+from orchestrator.nodes.runs import Order
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.records import LARGEST_RECORD_BYTES, Record, parse_record
-
-
-class Order(NamedTuple):
-    """One attempt on one node; the same order twice is one run."""
-
-    job: UUID
-    attempt: int
-    nonce: str
-
-
-class NotStarted(Exception):
-    """The supervisor did not show itself in time; it may still come."""
-
-
-class NoShell(Exception):
-    """There is no way into the run; the text says why."""
 
 
 class Engine(Protocol):

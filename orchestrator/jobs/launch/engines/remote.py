@@ -1,0 +1,51 @@
+"""The engine of another server: orders lie in the copy of the attempt, which the link of its node keeps here."""
+
+import socket
+import time
+from collections.abc import Mapping
+
+from orchestrator.jobs.launch.engines.local import LocalEngine
+from orchestrator.nodes.copies import Copy
+from orchestrator.nodes.runs import NoShell, NotStarted, Order
+from orchestrator.supervisor.liveness import Liveness
+
+STARTS_WITHIN_S = 5.0  # for which the launching worker waits; the node may take longer
+
+
+class RemoteEngine(LocalEngine):
+    """``Engine`` over the copies; stop, checkpoint and profile are orders that the link passes on."""
+
+    def start(self, order: Order, secrets: Mapping[str, str]) -> None:
+        # The link reads the secrets itself, so that none of them lies in a file.
+        copy, until_s = self._copy(order), time.monotonic() + STARTS_WITHIN_S
+        copy.want()
+        while time.monotonic() < until_s:
+            if copy.folder.supervisor.exists() or copy.is_over:
+                return
+            time.sleep(0.02)
+        raise NotStarted(
+            f"The other server has not started {copy.folder.root} within {STARTS_WITHIN_S:g} s; it may still do so."
+        )
+
+    def open_shell(self, order: Order) -> socket.socket:
+        if not self.folder(order).root.is_dir():
+            raise NoShell("The run is not there yet.")
+        if self._copy(order).is_over:
+            raise NoShell("The run has just ended.")
+        raise NoShell("The run is on another server; shells reach this server only.")
+
+    def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
+        if not self.folder(order).root.is_dir():
+            return True
+        return self._copy(order).forestall(record)
+
+    def state(self, order: Order) -> Liveness:
+        return self._copy(order).state()
+
+    def end_leftovers(self, order: Order) -> int:
+        if self.folder(order).root.is_dir():
+            self._copy(order).end_leftovers()
+        return 0
+
+    def _copy(self, order: Order) -> Copy:
+        return Copy(self.folder(order), order.nonce)

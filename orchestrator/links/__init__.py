@@ -1,0 +1,1 @@
+"""Links: the processes here that start and follow attempts on other servers."""

@@ -1,0 +1,211 @@
+"""Keeps one attempt's copy here and its original on a node the same, as far as each side is the one that writes."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator.nodes.copies import OWN_NAMES, Copy
+from orchestrator.nodes.port import MOST_BYTES, Look, Port, Wish
+from orchestrator.nodes.runs import Order
+from orchestrator.nodes.trees import Arrivals, Chunk, Entry, entry_at, list_tree, read_chunk
+from orchestrator.store.layout import JobFolder
+from orchestrator.supervisor.linux.processes import boot_id
+from orchestrator.supervisor.protocol.records import parse_record
+from orchestrator.supervisor.watch.finished_files import Signature, finished_files_of, write_finished_files
+
+TREES = ("work", "checkpoints", "output")  # of a job's folder: the run's own
+MOST_WISHES = 64
+MOST_RESTARTS = 3  # of a file that changes while it is read
+
+
+class Mirror:
+    """The copy of one attempt."""
+
+    def __init__(self, port: Port, order: Order, folder: JobFolder) -> None:
+        self._port = port
+        self._order = order
+        self._root = folder.root
+        self.attempt = folder.attempt(order.attempt)
+        self.copy = Copy(self.attempt, order.nonce)
+        self._below = str(self.attempt.root.relative_to(folder.root))
+        self._arrivals = Arrivals(folder.root)
+        self._known: dict[str, Entry] = {}  # the attempt's files on the node, as they were when they came
+        self._brought: dict[str, Entry] = {}  # those of the trees
+        self._sent: set[str] = set()  # orders
+        self._vouched: dict[str, Signature] = {}
+        self._pulling = threading.Lock()  # a carrier brings the last files while the link takes its turns
+
+    def push(self) -> None:
+        """Bring everything there that a start needs; what is there already is not sent again.
+
+        Raises:
+            OSError: the node does not answer, or has no room.
+        """
+        here = {**list_tree(self._root, TREES), **self._prepared()}
+        there = self._port.list_files(self._order, TREES)
+        self._port.make(
+            self._order,
+            {path: entry for path, entry in here.items() if entry.kind != "file"},
+            [path for path in there if path not in here],
+        )
+        self._put(
+            path for path, entry in here.items() if entry.kind == "file" and not entry.equals(there.get(path))
+        )
+
+    def _prepared(self) -> dict[str, Entry]:
+        """The attempt's own folders; its files are records, which the other side writes itself."""
+        entries = list_tree(self._root, [self._below])
+        return {path: entry for path, entry in entries.items() if entry.kind == "folder"}
+
+    def _put(self, paths: Iterable[str]) -> None:
+        chunks: list[Chunk] = []
+        size_bytes = 0
+        for path in paths:
+            offset = 0
+            while (chunk := read_chunk(self._root, path, offset, MOST_BYTES - size_bytes)) is not None:
+                chunks.append(chunk)
+                offset += len(chunk.data)
+                size_bytes += len(chunk.data)
+                if size_bytes >= MOST_BYTES or len(chunks) >= MOST_WISHES:
+                    self._port.put(self._order, chunks)
+                    chunks, size_bytes = [], 0
+                if chunk.is_last:
+                    break
+        if chunks:
+            self._port.put(self._order, chunks)
+
+    def send_orders(self) -> None:
+        """Pass on the orders that were left here since the last call; their files are only ever added.
+
+        Raises:
+            OSError: the node does not answer.
+        """
+        folder = f"{self._below}/{self.attempt.orders.name}"
+        entries = list_tree(self._root, [folder])
+        new = [
+            path
+            for path, entry in entries.items()
+            if entry.kind == "file" and path not in self._sent and not _is_part(path)
+        ]
+        self._put(new)
+        self._sent.update(new)
+
+    def pull_attempt(self, look: Look) -> None:
+        """Bring the attempt's changed files here, the exit record not among them.
+
+        Raises:
+            OSError: the node does not answer, or there is no room here.
+        """
+        wanted = {path: entry for path, entry in look.files.items() if self._is_pulled(path)}
+        with self._pulling:
+            self._arrivals.make(wanted)
+            changed = [
+                path
+                for path, entry in wanted.items()
+                if entry.kind == "file" and not entry.equals(self._known.get(path))
+            ]
+            self._fetch(changed, self._known, closed=False)
+
+    def pull_trees(self, *, closed: bool) -> None:
+        """Bring what the run wrote into its folders here.
+
+        Args:
+            closed: leave out files that a process has open for writing.
+
+        Raises:
+            OSError: the node does not answer, or there is no room here.
+        """
+        there, here = self._port.list_files(self._order, TREES), list_tree(self._root, TREES)
+        if not there:
+            return  # the node lost its disk: what is here is all that is left
+        self._arrivals.remove([path for path in here if path not in there])
+        self._arrivals.make(there)
+        changed = [
+            path for path, entry in there.items() if entry.kind == "file" and not entry.equals(here.get(path))
+        ]
+        self._fetch(changed, self._brought, closed=closed)
+        self._vouch(there)
+
+    def pull_exit(self) -> None:
+        """Bring the exit record, after which nothing else is looked for.
+
+        Raises:
+            OSError: the node does not answer.
+        """
+        self._fetch([f"{self._below}/{self.attempt.exit.name}"], {}, closed=False)
+
+    def _is_pulled(self, path: str) -> bool:
+        top = path.removeprefix(f"{self._below}/").partition("/")[0]
+        ours = {
+            self.attempt.launch.name,
+            self.attempt.lock.name,
+            self.attempt.exit.name,
+            self.attempt.orders.name,
+            self.attempt.shells.name,
+            self.attempt.finished_files.name,
+            *OWN_NAMES,
+        }
+        return path != self._below and top not in ours and not _is_part(path)
+
+    def _grows(self, path: str) -> bool:
+        """Whether a file is only ever appended to."""
+        name = path.removeprefix(f"{self._below}/")
+        return name == self.attempt.metrics.name or name.startswith(f"{self.attempt.logs.name}/")
+
+    def _fetch(self, paths: Sequence[str], seen: dict[str, Entry], *, closed: bool) -> None:
+        """Bring files here, and note in ``seen`` what they were; a file that changes meanwhile waits for its next turn."""
+        waiting = deque(Wish(path, self._size_here(path), closed) for path in paths)
+        begun: dict[str, Entry] = {}
+        restarts: dict[str, int] = {}
+        while waiting:
+            asked = [waiting.popleft() for _ in range(min(MOST_WISHES, len(waiting)))]
+            answers = self._port.read(self._order, asked)
+            waiting.extendleft(reversed(asked[len(answers) :]))
+            for wish, chunk in zip(asked, answers, strict=False):
+                if chunk is None:
+                    continue
+                if self._grows(wish.path):
+                    self._arrivals.append(chunk)
+                    seen[wish.path] = chunk.entry
+                    if not chunk.is_last:
+                        waiting.append(wish._replace(offset=wish.offset + len(chunk.data)))
+                    continue
+                first = begun.setdefault(wish.path, chunk.entry)
+                if first.signature != chunk.entry.signature:
+                    del begun[wish.path]
+                    restarts[wish.path] = restarts.get(wish.path, 0) + 1
+                    if restarts[wish.path] <= MOST_RESTARTS:
+                        waiting.append(wish._replace(offset=0))
+                elif self._arrivals.take(chunk):
+                    seen[wish.path] = chunk.entry
+                else:
+                    waiting.appendleft(wish._replace(offset=wish.offset + len(chunk.data)))
+
+    def _size_here(self, path: str) -> int:
+        entry = entry_at(self._root / path) if self._grows(path) else None
+        return entry.size_bytes if entry is not None else 0
+
+    def _vouch(self, there: Mapping[str, Entry]) -> None:
+        """Pass on which files the supervisor saw finished, by what their copies look like here."""
+        record = f"{self._below}/{self.attempt.finished_files.name}"
+        files = finished_files_of(parse_record(self._read_whole(record)) or {})
+        vouched: dict[str, Signature] = {}
+        for path, signature in files.items():
+            seen = there.get(path)
+            entry = entry_at(self._root / path)
+            if seen is not None and seen.signature == signature and entry is not None and entry.equals(seen):
+                vouched[path] = entry.signature
+        if vouched != self._vouched:
+            self._vouched = vouched
+            write_finished_files(self.attempt.finished_files, vouched, boot=boot_id())
+
+    def _read_whole(self, path: str) -> bytes:
+        answers = self._port.read(self._order, [Wish(path, 0, closed=False)])
+        chunk = answers[0] if answers else None
+        return chunk.data if chunk is not None and chunk.is_last else b""
+
+
+def _is_part(path: str) -> bool:
+    """Whether a record is being written under this name."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(".part")

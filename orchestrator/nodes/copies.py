@@ -1,0 +1,125 @@
+"""The copy of a node's attempt in our own state folder, through which engine and link speak.
+
+The engine, in any process, leaves orders; the link of the node, one process, carries them out and keeps the copy up to
+date:
+
+- ``start.wanted`` becomes ``start.taken`` under the attempt's lock, just before the link may start it there;
+- ``forestall.json`` and ``end_leftovers`` each ask for one call of the node's port;
+- ``node.json`` holds the attempt's state there, written at each turn of the link, so its age tells a silent node.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from orchestrator.supervisor.liveness import Liveness
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import Record, read_record, write_record
+
+SILENT_AFTER_S = 5.0
+STATE, FORESTALL = "node.json", "forestall.json"
+WANTED, TAKEN, LEFTOVERS = "start.wanted", "start.taken", "end_leftovers"
+OWN_NAMES = frozenset({STATE, FORESTALL, WANTED, TAKEN, LEFTOVERS})  # never copied
+
+
+class Copy:
+    """One attempt that runs on a node, as seen here."""
+
+    def __init__(self, folder: AttemptFolder, nonce: str) -> None:
+        self.folder = folder
+        self.nonce = nonce
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the exit record of this attempt is here, and with it all that the run left."""
+        return (read_record(self.folder.exit) or {}).get("nonce") == self.nonce
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the link may have started it."""
+        return (self.folder.root / TAKEN).exists()
+
+    def want(self) -> None:
+        """Have the link start it; once it was taken, or is over, this changes nothing."""
+        with self._locked():
+            if not self.is_over and not self.is_taken:
+                (self.folder.root / WANTED).touch()
+
+    def take(self) -> bool:
+        """Begin the start that was wanted; from then on only the node can tell that it never runs."""
+        root = self.folder.root
+        if self.is_taken:
+            return True
+        if not (root / WANTED).exists():
+            return False
+        with self._locked():
+            if self.is_over:
+                return False
+            (root / WANTED).replace(root / TAKEN)
+        return True
+
+    def forestall(self, record: Mapping[str, object]) -> bool:
+        """Leave an exit record before the link takes the start; False where it has: then the node is asked."""
+        with self._locked():
+            if self.folder.exit.exists() or self.folder.supervisor.exists():
+                return False
+            if self.is_taken:
+                if not (self.folder.root / FORESTALL).exists():
+                    write_record(self.folder.root / FORESTALL, record)
+                return False
+            write_record(self.folder.exit, record)
+            return True
+
+    def forestalled(self) -> Record | None:
+        """The exit record that the node is to be left, if any."""
+        return read_record(self.folder.root / FORESTALL)
+
+    def end_leftovers(self) -> None:
+        """Ask the node to end what a dead supervisor left behind."""
+        (self.folder.root / LEFTOVERS).touch()
+
+    def takes_leftovers(self) -> bool:
+        """Whether the node was asked to, since the last call."""
+        try:
+            (self.folder.root / LEFTOVERS).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def state(self) -> Liveness:
+        """What the node said last; UNKNOWN if that is too long ago."""
+        if self.is_over:
+            return Liveness.ENDED
+        if not self.is_taken:
+            return Liveness.NEVER_STARTED
+        try:
+            said_at = (self.folder.root / STATE).stat().st_mtime
+        except OSError:
+            return Liveness.UNKNOWN
+        if time.time() - said_at > SILENT_AFTER_S:
+            return Liveness.UNKNOWN
+        state = (read_record(self.folder.root / STATE) or {}).get("state")
+        return Liveness(str(state)) if state in set(Liveness) else Liveness.UNKNOWN
+
+    def note(self, state: Liveness) -> None:
+        """Keep what the node says.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        path = self.folder.root / STATE
+        if (read_record(path) or {}).get("state") != state:
+            write_record(path, {"state": state})
+        else:
+            os.utime(path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        fd = os.open(self.folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)

@@ -1,0 +1,274 @@
+"""The port of a node: what Berth asks of another server, which has no database and no web server.
+
+Every call may come twice or late. Who asks is the one link of the node, on Berth's own server.
+"""
+
+import contextlib
+import platform
+import shutil
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from orchestrator.devices import DeviceInfo, Holder, HostReading, Reading, open_devices, read_host
+from orchestrator.devices.types import DriverUnavailable
+from orchestrator.nodes.places import Places, moved, places_here
+from orchestrator.nodes.runs import NotStarted, Order, Runs
+from orchestrator.nodes.trees import Arrivals, Chunk, Entry, list_tree, read_chunk
+from orchestrator.store.files.untrusted import remove_tree
+from orchestrator.store.layout import Home, JobFolder
+from orchestrator.supervisor.linux.processes import boot_id
+from orchestrator.supervisor.liveness import Liveness
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import Record, read_record, write_record
+from orchestrator.supervisor.sandbox import bwrap
+
+VERSION = 1  # of these calls
+_GONE = frozenset({Liveness.NEVER_STARTED, Liveness.ENDED, Liveness.LOST})
+MOST_BYTES = 8 << 20  # of one answer
+FREE_DISK_FOR_OTHERS = 0.1  # share of the free disk that a job may not fill
+
+
+class Node(NamedTuple):
+    """A server as its port describes it."""
+
+    name: str
+    boot: str  # a node that came back with another one has lost all its processes
+    version: int
+    python: str
+    places: Places
+    sandbox_level: int
+    sandbox_error: str
+
+
+class Readings(NamedTuple):
+    """One reading of a node."""
+
+    devices: list[DeviceInfo]
+    readings: list[Reading]
+    host: HostReading
+    kind: str
+    problem: str | None
+
+
+class Look(NamedTuple):
+    """An attempt on its node: whether it lives, and the files of its folder."""
+
+    state: Liveness
+    files: dict[str, Entry]
+
+
+class Wish(NamedTuple):
+    """A part of a file to read."""
+
+    path: str
+    offset: int
+    closed: bool  # leave it out while a process has it open for writing
+
+
+class Run(NamedTuple):
+    """An attempt whose folder is on a node."""
+
+    order: Order
+    lives: bool
+
+
+class Port(Protocol):
+    """The calls of a node; paths are relative to the folder of the order's job.
+
+    Raises:
+        OSError: the node does not answer, or its disk refuses.
+    """
+
+    def describe(self) -> Node: ...
+
+    def read_devices(self, holders: Sequence[Holder]) -> Readings: ...
+
+    def look(self, order: Order) -> Look: ...
+
+    def list_files(self, order: Order, folders: Sequence[str]) -> dict[str, Entry]: ...
+
+    def read(self, order: Order, wishes: Sequence[Wish]) -> list[Chunk | None]:
+        """Answer wishes in their order until ``MOST_BYTES`` are full; None for what cannot be read now."""
+
+    def make(self, order: Order, entries: Mapping[str, Entry], gone: Collection[str]) -> None: ...
+
+    def put(self, order: Order, chunks: Sequence[Chunk]) -> None: ...
+
+    def start(
+        self, order: Order, record: Mapping[str, object], written: Places, secrets: Mapping[str, str]
+    ) -> str:
+        """Start the supervisor; the reason if it did not show itself in time."""
+
+    def forestall(self, order: Order, record: Mapping[str, object]) -> bool: ...
+
+    def end_leftovers(self, order: Order) -> int: ...
+
+    def runs(self) -> list[Run]:
+        """Every attempt whose folder is there."""
+
+    def end(self, order: Order) -> None:
+        """End a run at once that nobody waits for any more."""
+
+    def forget(self, job: UUID) -> None:
+        """Remove all files of a job, unless one of its attempts lives."""
+
+
+class LocalPort:
+    """``Port`` over the state folder and the devices of the server that this process runs on."""
+
+    def __init__(self, name: str, home: Path, devices: str, cpu_slots: int | None = 0) -> None:
+        self.name = name
+        self._home = Home(home)
+        self._runs = Runs(self._home)
+        self._devices = open_devices(devices, cpu_slots)
+        self._places = places_here(home)
+        self._sandbox = bwrap.probe()
+        self._writing = threading.Lock()
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def describe(self) -> Node:
+        return Node(
+            name=self.name,
+            boot=boot_id(),
+            version=VERSION,
+            python=platform.python_version(),
+            places=self._places,
+            sandbox_level=self._sandbox.level,
+            sandbox_error=self._sandbox.error,
+        )
+
+    def read_devices(self, holders: Sequence[Holder]) -> Readings:
+        devices: list[DeviceInfo] = []
+        readings: list[Reading] = []
+        problem = None
+        try:
+            devices, readings = self._devices.inventory(), self._devices.read(holders)
+        except DriverUnavailable as error:
+            problem = str(error)
+        host = read_host(self._home.root)
+        return Readings(devices, readings, host, self._devices.kind, problem or self._devices.problem)
+
+    def look(self, order: Order) -> Look:
+        # The state first: what a run wrote before it ended is then in the list.
+        state = self._runs.state(order)
+        folder = self._runs.folder(order).root
+        below = str(folder.relative_to(self._folder(order).root))
+        return Look(state, list_tree(self._folder(order).root, [below]))
+
+    def list_files(self, order: Order, folders: Sequence[str]) -> dict[str, Entry]:
+        return list_tree(self._folder(order).root, folders)
+
+    def read(self, order: Order, wishes: Sequence[Wish]) -> list[Chunk | None]:
+        chunks: list[Chunk | None] = []
+        left_bytes = MOST_BYTES
+        for wish in wishes:
+            if left_bytes <= 0:
+                break
+            chunk = read_chunk(
+                self._folder(order).root, wish.path, wish.offset, left_bytes, closed=wish.closed
+            )
+            chunks.append(chunk)
+            left_bytes -= len(chunk.data) if chunk else 0
+        return chunks
+
+    def make(self, order: Order, entries: Mapping[str, Entry], gone: Collection[str]) -> None:
+        root = self._folder(order).root
+        with self._writing:
+            if self._may_have_run(order):
+                return
+            root.mkdir(parents=True, exist_ok=True)
+            arrivals = Arrivals(root)
+            arrivals.remove(gone)
+            arrivals.make(entries)
+
+    def put(self, order: Order, chunks: Sequence[Chunk]) -> None:
+        root, orders = self._folder(order).root, self._runs.folder(order).orders
+        with self._writing:
+            # A call that comes late must not undo what the run wrote since; orders are read by name, each once.
+            only_orders, arrivals = self._may_have_run(order), Arrivals(root)
+            for chunk in chunks:
+                if not only_orders or (root / chunk.path).parent == orders:
+                    arrivals.take(chunk)
+
+    def _may_have_run(self, order: Order) -> bool:
+        return self._runs.folder(order).launch.exists()
+
+    def start(
+        self, order: Order, record: Mapping[str, object], written: Places, secrets: Mapping[str, str]
+    ) -> str:
+        folder = self._runs.folder(order)
+        with self._writing:
+            if not folder.launch.exists():
+                folder.metrics.touch()
+                write_record(folder.launch, self._launch_here(record, written))
+        try:
+            self._runs.start(order, secrets)
+        except NotStarted as error:
+            return str(error)
+        return ""
+
+    def _launch_here(self, record: Mapping[str, object], written: Places) -> Record:
+        launch = moved(record, written, self._places)
+        sandbox, limits = launch.get("sandbox"), launch.get("limits")
+        if isinstance(sandbox, dict):
+            sandbox["level"] = self._sandbox.level
+        if isinstance(limits, dict):
+            room_bytes = round(shutil.disk_usage(self._home.root).free * (1 - FREE_DISK_FOR_OTHERS))
+            limits["disk_bytes"] = min(int(limits.get("disk_bytes") or room_bytes), room_bytes)
+        self._make_own(launch.get("writable"))
+        if isinstance(read_only := launch.get("read_only"), list):
+            # What administrators keep for everybody on one server, others need not have.
+            launch["read_only"] = [path for path in read_only if Path(path).exists()]
+        return launch
+
+    def _make_own(self, paths: object) -> None:
+        """Make the folders below our state folder that a run writes to, such as its owner's cache."""
+        for path in paths if isinstance(paths, list) else ():
+            if Path(path).is_relative_to(self._home.root):
+                Path(path).mkdir(parents=True, exist_ok=True)
+
+    def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
+        self._runs.folder(order).root.mkdir(parents=True, exist_ok=True)
+        return self._runs.forestall(order, record)
+
+    def end_leftovers(self, order: Order) -> int:
+        return self._runs.end_leftovers(order)
+
+    def runs(self) -> list[Run]:
+        runs = []
+        for folder in sorted(self._home.jobs.glob("*/attempts/[0-9]*")):
+            order = _order_of(AttemptFolder(folder))
+            if order is not None:
+                runs.append(Run(order, self._runs.state(order) not in _GONE))
+        return runs
+
+    def end(self, order: Order) -> None:
+        if self._runs.state(order) is Liveness.DYING:
+            self._runs.end_leftovers(order)
+        else:
+            self._runs.stop(order, reason="policy", grace_s=0.0, saved=True)
+
+    def forget(self, job: UUID) -> None:
+        if not any(run.lives for run in self.runs() if run.order.job == job):
+            remove_tree(self._home.job(job).root)
+
+    def close(self) -> None:
+        """Let go of the devices; runs go on."""
+        with contextlib.suppress(OSError):
+            self._devices.close()
+
+    def _folder(self, order: Order) -> JobFolder:
+        return self._home.job(order.job)
+
+
+def _order_of(folder: AttemptFolder) -> Order | None:
+    """The order that an attempt's folder was made for; None if it has not come as a whole."""
+    nonce = (read_record(folder.launch) or {}).get("nonce")
+    try:
+        job = UUID(folder.root.parents[1].name)
+        return Order(job, int(folder.root.name), nonce) if isinstance(nonce, str) else None
+    except ValueError:
+        return None
