@@ -15,7 +15,17 @@ NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by their names in t
 
 _CLONE = Path(__file__).resolve().parents[1]
 _BY_MAKE = ("up", "down", "demo", "torch", "install-service")
-SERVER_COMMANDS = ("up", "demo", "down", "upgrade", "doctor", "backup", "restore", "snapshot")  # of `berth`
+SERVER_COMMANDS = (
+    "up",
+    "demo",
+    "down",
+    "upgrade",
+    "doctor",
+    "backup",
+    "restore",
+    "snapshot",
+    "node",
+)  # of `berth`
 
 
 def server_command(words: str) -> str:

@@ -97,6 +97,16 @@ def snapshot(
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
+def node(words: Words = None) -> None:
+    """Join another server, or list and drain those that joined this one."""
+    become_server("node", *(words or ["--help"]))
+
+
+@commands.command(
+    rich_help_panel=PANEL,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 def manage(words: Words = None) -> None:
     """Run any other command of the server here, such as changepassword or install_service."""
     become_server(*(words or ["help"]))

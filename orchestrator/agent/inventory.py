@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Collection
 
 from django.db import transaction
 
@@ -19,12 +20,15 @@ CPU_POOL_FACTS = {"description": "CPU slots for jobs that need no GPU (gpus: 0)"
 MISSING_TEXT = "It is not there any more."
 
 
-def record_inventory(present: list[DeviceInfo]) -> None:
+def record_inventory(present: list[DeviceInfo], silent: Collection[str] = ()) -> None:
     """Add new devices to the default pool, refresh existing ones, and mark those that are gone.
 
     CPU slots beside GPUs get a pool of their own, so that no job for a GPU is placed on them.
 
     A device that is gone for good keeps its row while usage or history refers to it.
+
+    Args:
+        silent: other servers that do not answer, whose devices may still be there.
     """
     with transaction.atomic():
         pool, _ = Pool.objects.get_or_create(name=DEFAULT_POOL)
@@ -35,7 +39,10 @@ def record_inventory(present: list[DeviceInfo]) -> None:
             _record(info, rows.get(info.id), slots if info.kind == "cpu" else pool)
         gone = [row for row in rows.values() if row.id not in {info.id for info in present}]
         for row in gone:
-            if not Lease.objects.filter(device=row).exists() and row.kind != "gpu":
+            if row.node in silent:
+                reason = f"The server {row.node} does not answer."
+                Device.objects.filter(pk=row.pk).update(health=Health.SILENT, health_reason=reason)
+            elif not Lease.objects.filter(device=row).exists() and row.kind != "gpu":
                 row.delete()  # CPU slots and simulated devices that were never used need no row
             elif row.health != Health.MISSING:
                 row.health, row.health_reason = Health.MISSING, MISSING_TEXT
@@ -48,6 +55,7 @@ def _record(info: DeviceInfo, row: Device | None, pool: Pool) -> None:
     facts = {
         "index": info.index,
         "kind": info.kind,
+        "node": info.node,
         "name": info.name,
         "memory_bytes": info.memory_bytes,
         "numa_node": info.numa_node,
@@ -62,7 +70,7 @@ def _record(info: DeviceInfo, row: Device | None, pool: Pool) -> None:
         return
     for name, value in facts.items():
         setattr(row, name, value)
-    if row.health == Health.MISSING:
+    if row.health in {Health.MISSING, Health.SILENT}:
         row.health = Health.OK
     row.save()
 

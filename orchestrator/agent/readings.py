@@ -27,7 +27,8 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
 from orchestrator.live import wakeups
-from orchestrator.models import Device, Lease
+from orchestrator.models import LOCAL_NODE, Device, Lease
+from orchestrator.nodes.reports import Report, read_reports
 from orchestrator.store.metrics.device_history import DeviceHistory
 from orchestrator.supervisor.protocol.records import read_record
 
@@ -59,6 +60,7 @@ class ReadingsThread(threading.Thread):
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None
+        self.reports: list[Report] = []
 
     def run(self) -> None:
         next_at = time.monotonic()
@@ -123,22 +125,28 @@ class ReadingsThread(threading.Thread):
             self.history.drop_old()
 
     def _read(self, holders: Sequence[Holder]) -> list[Reading]:
+        self.reports = read_reports(settings.HOME.nodes)
         try:
             if self.present is None:
                 self._take_inventory()
-            readings = self.devices.read(holders)
+            readings = self.devices.read([holder for holder in holders if holder.node == LOCAL_NODE])
         except OrchestratorError as error:  # no driver: report that and keep trying
             self.problem, self.present = str(error), None
             return []
         self.problem = None
+        readings += [one for report in self._answering() for one in report.readings]
         self.lost.note(readings)
         if self.present is not None and self.present.changed({reading.device_id for reading in readings}):
             self._take_inventory()
         return readings
 
+    def _answering(self) -> list[Report]:
+        """The other servers that answer; the devices of one that does not are missing."""
+        return [report for report in self.reports if not report.is_silent]
+
     def _take_inventory(self) -> None:
-        inventory = self.devices.inventory()
-        record_inventory(inventory)
+        inventory = self.devices.inventory() + [info for each in self._answering() for info in each.devices]
+        record_inventory(inventory, [report.name for report in self.reports if report.is_silent])
         self.labels = {row.id: row for row in Device.objects.all()}
         self.present = MissingDevices({info.id for info in inventory})
 
@@ -157,6 +165,7 @@ def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, li
                 rank=lease.rank,
                 supervisor_pid=_supervisor_pid(str(job.pk), attempt.number),
                 nonce=attempt.nonce,
+                node=attempt.node,
             )
         )
         held[lease.device_id].append(

@@ -29,6 +29,7 @@ class DeviceInfo:
     mig_profile: str | None = None
     nodes: tuple[str, ...] = ()  # device files that its jobs need
     driver: str | None = None
+    node: str = "local"  # the server that it belongs to
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Holder:
     rank: int  # local rank
     supervisor_pid: int | None
     nonce: str  # BERTH_NONCE in the environment of all its processes
+    node: str = "local"
 
 
 @dataclass(frozen=True, slots=True)

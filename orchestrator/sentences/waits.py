@@ -322,6 +322,8 @@ def _cause(facts: Facts) -> str:
     match facts["state"]:
         case "fenced":
             return f"{name} is fenced until its last job is proven dead"
+        case "silent":
+            return f"{name} is on a server that does not answer"
         case "residue":
             return f"{name} still holds {gib(facts['held_bytes'])} of a job that has ended"
         case "foreign":

@@ -72,6 +72,7 @@ class Environment:
     second_factor: str = ""  # who needs one to sign in: staff, everybody; empty: who chose one
     git_roots: tuple[Path, ...] = ()  # folders of this server that code may be fetched from
     sessions: SessionsSetting = SessionsSetting()  # where browsers reach sessions
+    nodes: tuple[str, int] | None = None  # where other servers join this one; None: it has no others
 
     @property
     def redis_socket(self) -> Path:
@@ -126,6 +127,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         second_factor=_read_second_factor(variables),
         git_roots=_read_folders(variables, "BERTH_GIT_ROOTS"),
         sessions=_read_sessions(variables),
+        nodes=_read_nodes(variables),
     )
 
 
@@ -186,6 +188,19 @@ def _read_sessions(variables: Mapping[str, str]) -> SessionsSetting:
             "https://*.sessions.lab.org, or one origin for all, such as https://berth.lab.org:8266."
         )
     return SessionsSetting(port, url.lower())
+
+
+def _read_nodes(variables: Mapping[str, str]) -> tuple[str, int] | None:
+    text = variables.get("BERTH_NODES", "")
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise WrongSetting(
+            f"BERTH_NODES is {text!r}; give the address of this server that others reach, with a free port, such as "
+            "10.0.0.5:6380."
+        )
+    return host, int(port)
 
 
 def _read_devices(variables: Mapping[str, str]) -> str:

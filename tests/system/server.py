@@ -28,6 +28,8 @@ COMMANDS = {
     "worker": "orchestrator.live.broker\0worker",
     "agent": "orchestrator.management\0agent",
 }
+# Only where other servers may join.
+NODE_COMMANDS = {"links": "orchestrator.management\0links", "ray": "ray"}
 _FIRST_START = """
 import sys
 from django.contrib.auth import get_user_model
@@ -334,7 +336,7 @@ class Server:
         return sorted(
             pid
             for pid, command, environ in processes()
-            if COMMANDS[name] in command and f"BERTH_HOME={self.home}" in environ
+            if {**COMMANDS, **NODE_COMMANDS}[name] in command and f"BERTH_HOME={self.home}" in environ
         )
 
     def kill_service(self, name: str, number: int = signal.SIGKILL, *, tree: bool = False) -> list[int]:

@@ -16,7 +16,7 @@ from orchestrator.exceptions import Conflict
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.live import wakeups
-from orchestrator.models import Attempt
+from orchestrator.models import LOCAL_NODE, Attempt
 from orchestrator.server.operation import leftovers
 from orchestrator.supervisor.liveness import Liveness, liveness
 
@@ -51,13 +51,18 @@ class Command(BaseCommand):
                 f"Stopping {words.plural(len(attempts), 'training')}, at most {longest_s:.0f} s ..."
             )
         deadline = time.monotonic() + longest_s + 15
-        remaining = attempts
+        elsewhere = [attempt for attempt in attempts if attempt.node != LOCAL_NODE]
+        remaining = [attempt for attempt in attempts if attempt.node == LOCAL_NODE]
         while remaining and time.monotonic() < deadline:
             remaining = [attempt for attempt in remaining if _runs(attempt)]
             time.sleep(0.1)
         if remaining:
             self.stdout.write(
                 f"{words.plural(len(remaining), 'training')} still stopping; the supervisors finish that on their own."
+            )
+        if elsewhere:
+            self.stdout.write(
+                f"{words.plural(len(elsewhere), 'training')} on other servers; the next start stops what still runs there."
             )
         self.stdout.write("Berth has stopped.")
 

@@ -9,11 +9,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orchestrator.agent.stopping import StopRequest, on_signals
+from orchestrator.nodes import ray_cluster
 from orchestrator.server.operation.services import (
     ENDED_AT_START_S,
     CannotStart,
     Services,
     put_redis_aside,
+    ray_command,
     redis_command,
     web_command,
     worker_command,
@@ -23,10 +25,12 @@ WATCH_EVERY_S = 0.25
 
 
 class Command(BaseCommand):
-    help = "Run web, worker or Redis in this process, or supervise worker and agent (runner)."
+    help = "Run web, worker, Redis or Ray in this process, or supervise worker and agent (runner)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", choices=["web", "worker", "redis", "runner"], help="process to run")
+        parser.add_argument(
+            "name", choices=["web", "worker", "redis", "ray", "runner"], help="process to run"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         environment = settings.ENVIRONMENT
@@ -39,6 +43,11 @@ class Command(BaseCommand):
                     command = web_command(environment)
                 case "worker":
                     command = worker_command()
+                case "ray":
+                    if environment.nodes is None:
+                        raise CommandError("BERTH_NODES is not set, so no other server can join this one.")
+                    command = ray_command(environment, *environment.nodes)
+                    os.environ.update(ray_cluster.environment(environment.home.nodes / "token"))
                 case _:
                     command = redis_command(environment)
                     self._try_redis(command)

@@ -81,7 +81,7 @@ def _counts(job: Job, state: core.State) -> Sequence[int]:
 
 def _with(state: core.State, job_id: str, count: int) -> core.State:
     queued = tuple(
-        replace(job, gpus=count, constraints=core.ANYWHERE if count == 1 else core.WHOLE_GPUS)
+        replace(job, gpus=count, constraints=replace(job.constraints, slices=count == 1))
         if job.id == job_id
         else job
         for job in state.queued

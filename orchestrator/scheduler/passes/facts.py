@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from orchestrator.jobs.progress import supervised_s
 from orchestrator.live.readings import DeviceEntry
-from orchestrator.models import Booking, BookingKind, Device, Job, JobState, Lease
+from orchestrator.models import LOCAL_NODE, Booking, BookingKind, Device, Job, JobState, Lease
 from orchestrator.scheduler import core
 
 
@@ -80,7 +80,17 @@ class JobFacts(TypedDict):
     work: str
 
 
-def job_facts(job: Job, work: str = "") -> JobFacts:
+# Of jobs that need something which only this server has.
+HERE = core.Constraints(only_nodes=(LOCAL_NODE,))
+HERE_WHOLE_GPUS = core.Constraints(slices=False, only_nodes=(LOCAL_NODE,))
+
+
+def job_facts(job: Job, work: str = "", *, other_nodes: bool = False) -> JobFacts:
+    """The scheduler's view of a job.
+
+    Args:
+        other_nodes: there are devices of other servers.
+    """
     spec = job.spec_fields
     return {
         "id": str(job.pk),
@@ -88,7 +98,7 @@ def job_facts(job: Job, work: str = "") -> JobFacts:
         "pool": job.pool_id,
         "gpus": job.gpus,
         "needs_gpu": spec.get("gpus") != 0,
-        "constraints": core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS,
+        "constraints": _where(job, other_nodes=other_nodes),
         "name": job.name,
         "memory_bytes": job.claimed_bytes,
         "priority": job.priority - BEHIND_PEOPLE if job.agent else job.priority,
@@ -111,6 +121,18 @@ def job_facts(job: Job, work: str = "") -> JobFacts:
     }
 
 
+def _where(job: Job, *, other_nodes: bool) -> core.Constraints:
+    if other_nodes and _needs_this_server(job):
+        return HERE if job.gpus == 1 else HERE_WHOLE_GPUS
+    return core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS
+
+
+def _needs_this_server(job: Job) -> bool:
+    """Whether a job uses data, packages, a Python or a socket of this server."""
+    spec = job.spec_fields
+    return bool(job.environment_id or job.has_socket or spec.get("datasets") or spec.get("python"))
+
+
 def running_facts(
     job: Job,
     leases: Sequence[Lease],
@@ -118,9 +140,11 @@ def running_facts(
     now: datetime,
     scaling: core.Scaling | None = None,
     work: str = "",
+    *,
+    other_nodes: bool = False,
 ) -> core.RunningJob:
     """The scheduler's view of a job that holds devices; ``leases`` come with their attempt and devices."""
-    facts = job_facts(job, work)
+    facts = job_facts(job, work, other_nodes=other_nodes)
     started = leases[0].started_at
     ran_s = _ran_s(leases[0], now)
     facts["ran_s"] += ran_s

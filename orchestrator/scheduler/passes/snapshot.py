@@ -8,7 +8,16 @@ from datetime import datetime
 from django.db.models import Max
 
 from orchestrator.live import readings as live
-from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import (
+    LEASED_STATES,
+    LOCAL_NODE,
+    Checkpoint,
+    Device,
+    Job,
+    JobState,
+    Lease,
+    SchedulerTerm,
+)
 from orchestrator.scheduler import core
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
 from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
@@ -45,15 +54,15 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     works = works_of(jobs.values())
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
+    devices = list(Device.objects.all())
+    other_nodes = any(row.node != LOCAL_NODE for row in devices)
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return core.State(
         now=now.timestamp(),
-        devices=tuple(
-            device_facts(row, measured.get(row.id), holders[row.id]) for row in Device.objects.all()
-        ),
+        devices=tuple(device_facts(row, measured.get(row.id), holders[row.id]) for row in devices),
         queued=tuple(
             core.QueuedJob(
-                **job_facts(job, works.get(job_id, "")),
+                **job_facts(job, works.get(job_id, ""), other_nodes=other_nodes),
                 scaling=scaling.get(job_id),
                 waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
@@ -67,7 +76,13 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         ),
         running=tuple(
             running_facts(
-                job, leases[job_id], saved_at.get(job_id), now, scaling.get(job_id), works.get(job_id, "")
+                job,
+                leases[job_id],
+                saved_at.get(job_id),
+                now,
+                scaling.get(job_id),
+                works.get(job_id, ""),
+                other_nodes=other_nodes,
             )
             for job_id, job in jobs.items()
             if leases.get(job_id)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from functools import partial
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -14,10 +13,11 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import LEASED_STATES, Attempt, AttemptState, ExitKind, Job, JobState, Lease
 from orchestrator.server.doctor.findings import Finding
-from orchestrator.supervisor.liveness import Liveness, liveness
+from orchestrator.supervisor.liveness import Liveness
 
 DEAD = frozenset({Liveness.ENDED, Liveness.LOST, Liveness.NEVER_STARTED})
 
@@ -53,8 +53,7 @@ def check_numbers() -> Iterator[Finding]:
 
 def _ended_but_open(job: Job, attempt: Attempt) -> Finding:
     sentence = f"{job} is {job.state}, but attempt {attempt.number} has not ended."
-    folder = settings.HOME.job(job.pk).attempt(attempt.number)
-    if liveness(folder) not in DEAD:
+    if engine_of(attempt).state(order_of(attempt)) not in DEAD:
         return Finding("I5", f"{sentence} Its processes still run.")
     return Finding("I5", sentence, "close the attempt and free its devices", partial(_close, attempt))
 

@@ -15,6 +15,7 @@ KEPT = (
     "BERTH_BIND",
     "BERTH_DEVICES",
     "BERTH_CPU_SLOTS",
+    "BERTH_NODES",
     "BERTH_CACHE_GIB",
     "BERTH_DATA_ALLOW",
     "BERTH_DATA_CACHE_GIB",
@@ -87,6 +88,9 @@ def units(
     }
     if environment.own_redis:
         processes["redis"] = ("wake-ups", f"{MANAGE} serve redis", "", "")
+    if environment.nodes is not None:
+        processes["ray"] = ("other servers join it", f"{MANAGE} serve ray", "", "")
+        processes["links"] = ("jobs on other servers", f"{MANAGE} links", "", "prepare")
     written = {
         f"berth-{name}.service": _service(name, *each, folder=folder, chosen=chosen, user=user)
         for name, each in processes.items()

@@ -5,6 +5,7 @@ Supervisors are not among them: trainings outlive all of these.
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import shutil
 import signal
@@ -12,16 +13,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO
 
+import psutil
 import redis
 
 from orchestrator.agent import lock
 from orchestrator.exceptions import Unavailable
+from orchestrator.nodes import ray_cluster
 from orchestrator.server.environment import Environment
 from orchestrator.server.operation import leftovers
 from orchestrator.store.layout import Home
@@ -45,6 +48,7 @@ class Service:
 
     name: str
     command: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = 0.2
@@ -63,7 +67,7 @@ class Service:
                 self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
                     self.command,
                     cwd=folder,
-                    env={**os.environ, "BERTH_HOME": str(home.root)},
+                    env={**os.environ, **self.variables, "BERTH_HOME": str(home.root)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -73,6 +77,17 @@ class Service:
         except (OSError, subprocess.SubprocessError) as error:
             raise CannotStart(f"{self.name} cannot be started: {error}") from error
         self.started_at = time.monotonic()
+
+    def kill(self) -> None:
+        """End the process and all that it started, but for what left its tree, as supervisors do."""
+        if self.process is None or not self.alive:
+            return
+        with contextlib.suppress(psutil.Error):
+            tree = psutil.Process(self.process.pid).children(recursive=True)
+            for child in [psutil.Process(self.process.pid), *tree]:
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+        self.process.wait()
 
     @property
     def alive(self) -> bool:
@@ -141,6 +156,9 @@ class Services:
         """Start agent and worker, which start the supervisors of jobs."""
         self._start_one(Service("agent", [sys.executable, "-m", "orchestrator.management", "agent"]))
         self._start_one(Service("worker", worker_command()))
+        if self.environment.nodes is not None:
+            for service in node_services(self.environment, *self.environment.nodes):
+                self._start_one(service)
 
     def _start_redis(self) -> None:
         service = Service("redis", redis_command(self.environment))
@@ -240,8 +258,7 @@ def _wait_or_kill(service: Service, deadline: float) -> None:
     try:
         service.process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        service.process.kill()
-        service.process.wait()
+        service.kill()
 
 
 def _how(code: int) -> str:
@@ -303,6 +320,30 @@ def _embedded_redis() -> str:
             "Redis was not found. Install redis-server or valkey-server, or set BERTH_REDIS_URL."
         ) from None
     return str(get_binary_path())
+
+
+def node_services(environment: Environment, host: str, port: int) -> list[Service]:
+    """Ray's head, which other servers join, and the links to them.
+
+    Raises:
+        CannotStart: Ray is not installed here.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise CannotStart(
+            "BERTH_NODES is set, and Ray is not installed: install Berth with its extra `nodes`."
+        )
+    variables = ray_cluster.environment(environment.home.nodes / "token")
+    return [
+        Service("ray", ray_command(environment, host, port), variables=variables),
+        Service("links", [sys.executable, "-m", "orchestrator.management", "links"]),
+    ]
+
+
+def ray_command(environment: Environment, host: str, port: int) -> list[str]:
+    """The command of Ray's head; makes the token that others join with."""
+    home = environment.home
+    ray_cluster.make_token(home.nodes / "token")
+    return ray_cluster.head_command(ray_cluster.Address(host, port), ray_cluster.short_folder(home.root))
 
 
 def worker_command() -> list[str]:

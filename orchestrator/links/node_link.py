@@ -1,0 +1,162 @@
+"""The link of one node: a thread that reports its devices and takes the turns of its attempts."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+
+from orchestrator.devices.types import Holder
+from orchestrator.links.attempts import LinkedAttempt
+from orchestrator.models import FINAL_STATES, Attempt, AttemptState, Job, Lease
+from orchestrator.nodes.places import places_here
+from orchestrator.nodes.port import VERSION, Node, Port
+from orchestrator.nodes.reports import their_device_id, write_report
+from orchestrator.nodes.runs import Order
+from orchestrator.people import secrets as job_secrets
+from orchestrator.supervisor.protocol.records import read_record
+
+logger = logging.getLogger(__name__)
+
+TURN_EVERY_S = 0.05
+REPORT_EVERY_S = 0.5
+CLEAR_EVERY_S = 10.0
+CARRIERS = 4
+PAUSE_S = 1.0  # after a node did not answer
+
+
+class NodeLink(threading.Thread):
+    """Serves one node until it is stopped, whether the node answers or not."""
+
+    def __init__(self, name: str, connect: Callable[[], Port], stopping: threading.Event) -> None:
+        super().__init__(name=f"link to {name}", daemon=True)
+        self._name = name
+        self._connect = connect
+        self._stopping = stopping
+        self._port: Port | None = None
+        self._node: Node | None = None
+        self._linked: dict[Order, LinkedAttempt] = {}
+        self._carriers = ThreadPoolExecutor(CARRIERS, thread_name_prefix=f"carrier to {name}")
+        self._places = places_here(settings.HOME.root)
+        self._reported_at = 0.0  # monotonic
+        self._cleared_at = 0.0
+        self._problem = ""
+
+    def run(self) -> None:
+        while not self._stopping.wait(TURN_EVERY_S):
+            try:
+                self.turn()
+                self._tell("")
+            except OSError as error:
+                self._cleared_at = 0.0  # what runs there may be given up before it answers again
+                self._tell(f"The server {self._name} does not answer: {error}")
+                self._stopping.wait(PAUSE_S)
+            except DatabaseError as error:
+                close_old_connections()
+                self._tell(f"The link waits for the database: {error}")
+                self._stopping.wait(PAUSE_S)
+            except Exception:  # the link must survive any error; the log gets the traceback
+                logger.exception("A turn of the link to %s failed; retrying", self._name)
+                self._stopping.wait(PAUSE_S)
+        self._carriers.shutdown(wait=False, cancel_futures=True)
+
+    def turn(self) -> None:
+        """Report the node's devices where that is due, and take one turn of each of its attempts.
+
+        Raises:
+            OSError: the node does not answer.
+        """
+        if self._port is None:
+            self._port = self._connect()
+        if self._node is None:
+            self._node = self._admitted(self._port.describe())
+        if time.monotonic() - self._cleared_at >= CLEAR_EVERY_S:
+            self._clear(self._port)
+            self._cleared_at = time.monotonic()
+        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            write_report(settings.HOME.nodes, self._node, self._port.read_devices(self._holders()))
+            self._reported_at = time.monotonic()
+        orders = self._orders()
+        self._linked = {order: linked for order, linked in self._linked.items() if order in orders}
+        for order in orders:
+            linked = self._linked.get(order)
+            if linked is None:
+                folder = settings.HOME.job(order.job)
+                linked = LinkedAttempt(self._port, order, folder, self._places, self._carriers)
+                self._linked[order] = linked
+            if not linked.is_over:
+                linked.turn(partial(_secrets_of, order.job))
+
+    def _clear(self, port: Port) -> None:
+        """End runs that were given up while the node was silent, and remove the files of jobs that are over.
+
+        Nothing starts on the node's devices before: this is the first thing that is done once it answers.
+        """
+        runs = port.runs()
+        live = set(self._orders())
+        jobs = {run.order.job for run in runs}
+        states = dict(Job.objects.filter(pk__in=jobs).values_list("pk", "state"))
+        for run in runs:
+            if run.lives and run.order not in live:
+                logger.warning("Ending %s on %s, which was given up.", run.order, self._name)
+                port.end(run.order)
+        for job in jobs:
+            if states.get(job) in {None, *FINAL_STATES}:
+                port.forget(job)
+
+    def _admitted(self, node: Node) -> Node:
+        """The node, if it speaks our language.
+
+        Raises:
+            OSError: its version is another one; the text says which.
+        """
+        if node.version != VERSION:
+            raise OSError(
+                f"it has another version of Berth (its calls have version {node.version}, ours {VERSION}); install the "
+                "same version on both"
+            )
+        return node
+
+    def _orders(self) -> list[Order]:
+        rows = (
+            Attempt.objects.live()
+            .filter(node=self._name)
+            .exclude(state=AttemptState.CREATED)
+            .values_list("job_id", "number", "nonce")
+        )
+        return [Order(*row) for row in rows]
+
+    def _holders(self) -> list[Holder]:
+        leases = Lease.objects.active().filter(device__node=self._name).select_related("attempt")
+        holders = []
+        for lease in leases:
+            attempt = lease.attempt
+            folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
+            pid = (read_record(folder.supervisor) or {}).get("pid")
+            holders.append(
+                Holder(
+                    device_id=their_device_id(self._name, lease.device_id),
+                    job_id=str(attempt.job_id),
+                    attempt=attempt.number,
+                    rank=lease.rank,
+                    supervisor_pid=pid if isinstance(pid, int) else None,
+                    nonce=attempt.nonce,
+                )
+            )
+        return holders
+
+    def _tell(self, problem: str) -> None:
+        """Log a problem once, and its end."""
+        if problem != self._problem:
+            logger.warning("%s", problem or f"The server {self._name} answers again.")
+            self._problem = problem
+
+
+def _secrets_of(job_id: UUID) -> Mapping[str, str]:
+    job = Job.objects.select_related("owner").get(pk=job_id)
+    return job_secrets.reveal(job.owner, job.spec.secrets)

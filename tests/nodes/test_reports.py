@@ -1,0 +1,111 @@
+"""What other servers say of themselves, and the devices that follow from it."""
+
+import time
+
+import pytest
+
+from orchestrator.agent.inventory import record_inventory
+from orchestrator.devices import DeviceInfo, HostReading, Reading
+from orchestrator.devices.types import DeviceProcess
+from orchestrator.models import Device, Health
+from orchestrator.nodes.places import Places
+from orchestrator.nodes.port import Node, Readings
+from orchestrator.nodes.reports import SILENT_AFTER_S, read_reports, their_device_id, write_report
+from orchestrator.scheduler.passes.facts import job_facts
+
+NODE = Node("gpu2", "boot", 1, "3.11.2", Places("/h", "/b", "/p", (), 8), 2, "")
+HOST = HostReading(10.0, 1, 2, 3, 0.5)
+
+
+def gpu(index: int) -> DeviceInfo:
+    return DeviceInfo(id=f"GPU-{index}", index=index, kind="gpu", name="H100", memory_bytes=80 << 30)
+
+
+def slot(index: int) -> DeviceInfo:
+    return DeviceInfo(id=f"cpu-{index}", index=index, kind="cpu", name="CPU", memory_bytes=1 << 30)
+
+
+def read(*devices: DeviceInfo, taken_at: float = 5.0) -> Readings:
+    process = DeviceProcess(pid=7, used_bytes=1, user="ada", command="python", attempt=None)
+    readings = [
+        Reading(device_id=each.id, taken_at=taken_at, used_bytes=1, total_bytes=2, processes=(process,))
+        for each in devices
+    ]
+    return Readings(list(devices), readings, HOST, "gpu", None)
+
+
+def test_report_comes_back_as_it_was_written_with_devices_named_for_this_server(tmp_path):
+    write_report(tmp_path, NODE, read(gpu(0), slot(0)))
+
+    (report,) = read_reports(tmp_path)
+
+    assert (report.name, report.node["boot"], report.host["load"]) == ("gpu2", "boot", 0.5)
+    assert [(each.id, each.node) for each in report.devices] == [("GPU-0", "gpu2"), ("gpu2/cpu-0", "gpu2")]
+    assert [each.device_id for each in report.readings] == ["GPU-0", "gpu2/cpu-0"]
+    assert report.readings[0].processes[0].user == "ada"
+    assert their_device_id("gpu2", "gpu2/cpu-0") == "cpu-0"
+    assert not report.is_silent
+
+
+def test_readings_are_dated_by_our_clock_whatever_the_other_says(tmp_path):
+    write_report(tmp_path, NODE, read(gpu(0), taken_at=time.time() - 600))
+
+    (report,) = read_reports(tmp_path)
+
+    assert time.time() - report.readings[0].taken_at < 60
+
+
+def test_report_that_is_old_is_of_a_silent_server(tmp_path, monkeypatch):
+    write_report(tmp_path, NODE, read(gpu(0)))
+    (report,) = read_reports(tmp_path)
+
+    later = time.time() + SILENT_AFTER_S + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    assert report.is_silent
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"at": 1}', '{"at": "x", "node": {}}'])
+def test_file_that_is_no_report_is_left_out(tmp_path, text):
+    (tmp_path / "odd.json").write_text(text)
+
+    assert read_reports(tmp_path) == []
+
+
+def test_devices_of_a_silent_server_stay_and_take_no_job_until_it_answers(db):
+    there = DeviceInfo(id="gpu2/cpu-0", index=0, kind="cpu", name="CPU", memory_bytes=1 << 30, node="gpu2")
+    record_inventory([slot(0), there])
+
+    record_inventory([slot(0)], silent=["gpu2"])
+
+    device = Device.objects.get(pk="gpu2/cpu-0")
+    assert (device.health, device.health_reason) == (Health.SILENT, "The server gpu2 does not answer.")
+    assert (device.usable, device.label) == (False, "gpu2: CPU slot 0")
+    record_inventory([slot(0), there])
+    assert Device.objects.get(pk="gpu2/cpu-0").health == Health.OK
+
+
+def test_devices_of_a_server_that_left_are_removed(db):
+    there = DeviceInfo(id="gpu2/cpu-0", index=0, kind="cpu", name="CPU", memory_bytes=1 << 30, node="gpu2")
+    record_inventory([slot(0), there])
+
+    record_inventory([slot(0)])
+
+    assert not Device.objects.filter(node="gpu2").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "anywhere"),
+    [
+        ({}, True),
+        ({"datasets": ["mnist"]}, False),
+        ({"python": "torch2"}, False),
+        ({"kind": "session"}, False),
+    ],
+)
+def test_job_that_needs_something_of_this_server_stays_here(make_job, fields, anywhere):
+    job = make_job()
+    job.spec_fields = {**job.spec_fields, **fields}
+
+    assert (job_facts(job, other_nodes=True)["constraints"].only_nodes == ()) is anywhere
+    assert job_facts(job)["constraints"].only_nodes == ()  # without other servers nothing is different
