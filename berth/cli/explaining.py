@@ -51,17 +51,21 @@ def say_calibration(calibration: Calibration | None) -> None:
 
 
 def find_device(berth: Berth, text: str) -> Device:
-    """Find the device with this index, id or label.
+    """Find the device with this number, id or label; 0 is of the first server, gpu2:0 of another.
 
     Raises:
         NotFound: there is no such device.
     """
     devices = sorted(berth.devices(), key=lambda device: device.kind == "cpu")  # GPU 0 before CPU slot 0
     for device in devices:
-        if text in {str(device.index), device.id, device.label}:
+        if text in {_number(device), device.id, device.label}:
             return device
-    known = ", ".join(str(device.index) for device in devices) or "none"
+    known = ", ".join(map(_number, devices)) or "none"
     raise NotFound(f"There is no device {text!r}; there are {known}.")
+
+
+def _number(device: Device) -> str:
+    return str(device.index) if device.node == "local" else f"{device.node}:{device.index}"
 
 
 def show_device(device: Device) -> None:
@@ -92,7 +96,7 @@ def say_drained(device: Device) -> None:
     on_it = ", ".join(f"{safe(each.name)} {each.short_id} ({safe(each.owner)})" for each in device.holders)
     goes_on = f"{on_it} {'go' if len(device.holders) > 1 else 'goes'} on; " if on_it else ""
     say(
-        f"{safe(device.label)} drains: {goes_on}nothing new starts there. Undo: berth drain {device.index} --undo"
+        f"{safe(device.label)} drains: {goes_on}nothing new starts there. Undo: berth drain {_number(device)} --undo"
     )
 
 

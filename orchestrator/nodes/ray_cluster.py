@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import sys
 import tempfile
 from functools import partial
@@ -101,9 +102,20 @@ def _start(folder: Path, here: str) -> list[str]:
 
 
 def short_folder(home: Path) -> Path:
-    """A folder for Ray's sockets, whose paths the kernel keeps short."""
+    """A folder of our own for Ray's sockets, whose paths the kernel keeps short.
+
+    Raises:
+        NoRay: somebody else has made it.
+    """
     digest = hashlib.sha256(bytes(home)).hexdigest()[:8]
-    return Path(tempfile.gettempdir()) / f"berth-ray-{os.getuid()}-{digest}"
+    folder = Path(tempfile.gettempdir()) / f"berth-ray-{os.getuid()}-{digest}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise NoRay(
+            f"{folder} is not a folder of this user alone; remove it, or set TMPDIR to another place."
+        )
+    return folder
 
 
 class PortHere(LocalPort):

@@ -33,12 +33,12 @@ class Report(NamedTuple):
 
 def device_id(node: str, theirs: str, kind: str) -> str:
     """The name of a node's device here: a GPU's is unique in the world, others are numbered on every server."""
-    return theirs if kind == "gpu" else f"{node}/{theirs}"
+    return theirs if kind == "gpu" else f"{node}_{theirs}"
 
 
 def their_device_id(node: str, ours: str) -> str:
     """The name of a device on its own server."""
-    return ours.removeprefix(f"{node}/")
+    return ours.removeprefix(f"{node}_")
 
 
 def write_report(folder: Path, node: Node, read: Readings) -> None:

@@ -8,8 +8,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orchestrator.agent.inventory import record_inventory
+from orchestrator.management.commands.node import _why_ended
 from orchestrator.models import AdminState, Device
 from orchestrator.nodes.copies import Copy
+from orchestrator.nodes.ray_cluster import Address
 from orchestrator.nodes.reports import read_reports, write_report
 from orchestrator.supervisor.liveness import Liveness
 from tests.nodes.test_reports import NODE, gpu, read
@@ -119,3 +121,21 @@ def test_join_that_cannot_work_is_refused_with_a_sentence(home, words, sentence,
 
     with pytest.raises(CommandError, match=sentence):
         node("join", *words, *options)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("RuntimeError: Failed to connect to GCS. Last ... Deadline", "10.0.0.5:6380 does not answer."),
+        ("Some Ray subprocesses exited unexpectedly", "Ray has ended."),
+    ],
+)
+def test_server_that_may_come_back_is_joined_again(said, sentence):
+    assert _why_ended(said, Address("10.0.0.5", 6380)) == sentence
+
+
+def test_other_version_of_ray_is_named():
+    said = "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.60.0"
+
+    with pytest.raises(CommandError, match="another version of Ray or Python"):
+        _why_ended(said, Address("10.0.0.5", 6380))

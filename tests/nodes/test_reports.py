@@ -40,10 +40,10 @@ def test_report_comes_back_as_it_was_written_with_devices_named_for_this_server(
     (report,) = read_reports(tmp_path)
 
     assert (report.name, report.node["boot"], report.host["load"]) == ("gpu2", "boot", 0.5)
-    assert [(each.id, each.node) for each in report.devices] == [("GPU-0", "gpu2"), ("gpu2/cpu-0", "gpu2")]
-    assert [each.device_id for each in report.readings] == ["GPU-0", "gpu2/cpu-0"]
+    assert [(each.id, each.node) for each in report.devices] == [("GPU-0", "gpu2"), ("gpu2_cpu-0", "gpu2")]
+    assert [each.device_id for each in report.readings] == ["GPU-0", "gpu2_cpu-0"]
     assert report.readings[0].processes[0].user == "ada"
-    assert their_device_id("gpu2", "gpu2/cpu-0") == "cpu-0"
+    assert their_device_id("gpu2", "gpu2_cpu-0") == "cpu-0"
     assert not report.is_silent
 
 
@@ -73,20 +73,20 @@ def test_file_that_is_no_report_is_left_out(tmp_path, text):
 
 
 def test_devices_of_a_silent_server_stay_and_take_no_job_until_it_answers(db):
-    there = DeviceInfo(id="gpu2/cpu-0", index=0, kind="cpu", name="CPU", memory_bytes=1 << 30, node="gpu2")
+    there = DeviceInfo(id="gpu2_cpu-0", index=0, kind="cpu", name="CPU", memory_bytes=1 << 30, node="gpu2")
     record_inventory([slot(0), there])
 
     record_inventory([slot(0)], silent=["gpu2"])
 
-    device = Device.objects.get(pk="gpu2/cpu-0")
+    device = Device.objects.get(pk="gpu2_cpu-0")
     assert (device.health, device.health_reason) == (Health.SILENT, "The server gpu2 does not answer.")
     assert (device.usable, device.label) == (False, "gpu2: CPU slot 0")
     record_inventory([slot(0), there])
-    assert Device.objects.get(pk="gpu2/cpu-0").health == Health.OK
+    assert Device.objects.get(pk="gpu2_cpu-0").health == Health.OK
 
 
 def test_devices_of_a_server_that_left_are_removed(db):
-    there = DeviceInfo(id="gpu2/cpu-0", index=0, kind="cpu", name="CPU", memory_bytes=1 << 30, node="gpu2")
+    there = DeviceInfo(id="gpu2_cpu-0", index=0, kind="cpu", name="CPU", memory_bytes=1 << 30, node="gpu2")
     record_inventory([slot(0), there])
 
     record_inventory([slot(0)])

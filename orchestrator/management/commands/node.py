@@ -102,16 +102,22 @@ class Command(BaseCommand):
             ray_cluster.DEVICES: settings.ENVIRONMENT.devices,
             ray_cluster.SLOTS: "auto" if slots is None else str(slots),
         }
-        command = ray_cluster.join_command(
-            head, here or _address_towards(head), name, ray_cluster.short_folder(home.root)
-        )
+        try:
+            folder = ray_cluster.short_folder(home.root)
+        except ray_cluster.NoRay as error:
+            raise CommandError(str(error)) from None
+        command = ray_cluster.join_command(head, here or _address_towards(head), name, folder)
         self.stdout.write(f"Joining {head} as {name}; Ctrl-C leaves it, and what runs here goes on.")
         self.stdout.flush()
         member = Service("node", command, variables=variables)
-        self._keep_joined(member)
+        self._keep_joined(member, head)
 
-    def _keep_joined(self, member: Service) -> None:
-        """Run Ray until Ctrl-C, and again each time it ends: the other server may be away for a while."""
+    def _keep_joined(self, member: Service, head: Address) -> None:
+        """Run Ray until Ctrl-C, and again each time it ends: the other server may be away for a while.
+
+        Raises:
+            CommandError: the other server refuses us, which no repetition changes.
+        """
         stopping = threading.Event()
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -119,12 +125,16 @@ class Command(BaseCommand):
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
+        log = settings.HOME.logs / f"{member.name}.log"
         while not stopping.is_set():
+            size_bytes = log.stat().st_size if log.exists() else 0
             member.start(settings.BASE_DIR, settings.HOME)
             while member.alive and not stopping.wait(WATCH_EVERY_S):
                 pass
             if not stopping.is_set():
-                self.stdout.write(f"Ray has ended; joining again. Its log: {settings.HOME.logs / 'node.log'}")
+                self.stdout.write(
+                    f"{_why_ended(_read_from(log, size_bytes), head)} Joining again; log: {log}"
+                )
                 self.stdout.flush()
                 stopping.wait(AGAIN_AFTER_S)
         member.kill()
@@ -190,3 +200,27 @@ def _address_towards(head: Address) -> str:
         except OSError as error:
             raise CommandError(f"{head} cannot be reached from here: {error.strerror}.") from None
         return str(probe.getsockname()[0])
+
+
+def _read_from(log: Path, offset: int) -> str:
+    with log.open("rb") as file:
+        file.seek(offset if offset <= log.stat().st_size else 0)  # a large log was put aside meanwhile
+        return file.read().decode(errors="replace")
+
+
+def _why_ended(said: str, head: Address) -> str:
+    """Why Ray has ended here, from what it printed.
+
+    Raises:
+        CommandError: the other server refuses us.
+    """
+    if "InvalidAuthToken" in said:
+        raise CommandError(
+            f"{head} refuses this token. Copy the file again that `{words.server_command('node token')}` names there."
+        )
+    if "Version mismatch" in said:
+        line = next(line for line in said.splitlines() if "Version mismatch" in line)
+        raise CommandError(
+            f"{head} has another version of Ray or Python; install the same here. {line.strip()}"
+        )
+    return f"{head} does not answer." if "Failed to connect to GCS" in said else "Ray has ended."

@@ -340,10 +340,18 @@ def node_services(environment: Environment, host: str, port: int) -> list[Servic
 
 
 def ray_command(environment: Environment, host: str, port: int) -> list[str]:
-    """The command of Ray's head; makes the token that others join with."""
+    """The command of Ray's head; makes the token that others join with.
+
+    Raises:
+        CannotStart: somebody else has made the folder of its sockets.
+    """
     home = environment.home
     ray_cluster.make_token(home.nodes / "token")
-    return ray_cluster.head_command(ray_cluster.Address(host, port), ray_cluster.short_folder(home.root))
+    try:
+        folder = ray_cluster.short_folder(home.root)
+    except ray_cluster.NoRay as error:
+        raise CannotStart(str(error)) from None
+    return ray_cluster.head_command(ray_cluster.Address(host, port), folder)
 
 
 def worker_command() -> list[str]:
