@@ -40,6 +40,7 @@ LONG = (
     "install",
     "sessions",
     "sweeps",
+    "engines",
 )  # long, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

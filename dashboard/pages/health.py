@@ -1,5 +1,7 @@
 """The page of the server: the state and age of each part, and what to do when something is wrong."""
 
+from typing import TypedDict
+
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -7,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
-from orchestrator.api.resources.server_parts import read_parts
+from orchestrator.api.resources.server_parts import PartOut, read_parts
 from orchestrator.people import rights
 
 NAMES = {
@@ -35,15 +37,33 @@ DOES = {
 STATES = {"ok": ("succeeded", "good"), "warning": ("warning", "warning"), "failing": ("failed", "bad")}
 
 
+class Row(TypedDict):
+    """A part as the page shows it: its look is an icon and a colour."""
+
+    part: PartOut
+    name: str
+    does: str
+    look: tuple[str, str]
+
+
 @require_GET
 def server(request: HttpRequest) -> HttpResponse:
     if not rights.hosts(signed_in(request)):
         raise PermissionDenied
     found = read_parts()
-    rows = [
-        {"part": part, "name": NAMES[part.name], "does": DOES[part.name], "look": STATES[part.state]}
-        for part in found.parts
-    ]
+    rows = [_row(part) for part in found.parts]
     wrong = sum(part.state != "ok" for part in found.parts)
     context = {"nav": "server", "rows": rows, "version": found.version, "wrong": wrong, "now": timezone.now()}
     return render(request, "dashboard/server.html", context)
+
+
+def _row(part: PartOut) -> Row:
+    kind, _, name = part.name.partition(" ")
+    if kind == "node":
+        return {
+            "part": part,
+            "name": name,
+            "does": "another server, which lends its devices",
+            "look": STATES[part.state],
+        }
+    return {"part": part, "name": NAMES[kind], "does": DOES[kind], "look": STATES[part.state]}

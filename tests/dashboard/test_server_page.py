@@ -10,9 +10,11 @@ from django.utils import timezone
 
 from orchestrator.live import readings
 from orchestrator.models import Errand, Outbox, Person, Role
+from orchestrator.nodes.reports import write_report
 from orchestrator.server import backup
 from orchestrator.store.backup_record import last_backup
 from tests.dashboard.markup import html_of
+from tests.nodes.test_reports import NODE, gpu, read
 
 pytestmark = pytest.mark.django_db
 
@@ -52,6 +54,22 @@ def test_what_works_needs_nothing_and_what_broke_says_what(reader, root, home, m
     late = parts(client)["worker"]
     assert (late["state"], late["value"]) == ("failing", 1)
     assert "berth-worker" in str(late["remedy"])
+
+
+def test_other_servers_are_parts_and_a_silent_one_says_what_to_do(reader, root, home):
+    write_report(home.nodes, NODE, read(gpu(0), gpu(1)))
+    client = reader(root)
+
+    answering = parts(client)["node gpu2"]
+
+    assert (answering["state"], answering["remedy"]) == ("ok", "")
+    assert str(answering["detail"]).startswith("2 devices, 0 jobs, CPU 10 %")
+    report = json.loads((home.nodes / "gpu2.json").read_text())
+    (home.nodes / "gpu2.json").write_text(json.dumps({**report, "at": time.time() - 60}))
+    silent = parts(client)["node gpu2"]
+    assert silent["state"] == "failing"
+    assert "node leave gpu2" in str(silent["remedy"])
+    assert "another server, which lends its devices" in html_of(client.get("/server"))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -18,7 +18,8 @@ from orchestrator.api.http.authentication import HOSTS, ApiRequest
 from orchestrator.api.resources import health
 from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
-from orchestrator.models import Job, Outbox
+from orchestrator.models import Attempt, Job, Outbox
+from orchestrator.nodes.reports import Report, read_reports
 from orchestrator.store.backup_record import last_backup
 
 router = health.router  # the route is one of health's
@@ -33,7 +34,8 @@ class PartOut(BaseModel):
     """One part of the server."""
 
     name: str = Field(
-        description="the part: web, agent, worker, redis, database, disk, backup, sandbox or queue"
+        description="the part: web, agent, worker, redis, database, disk, backup, sandbox, queue, or node and the name of "
+        "another server"
     )
     state: PartState = Field(description="ok, warning or failing")
     detail: str = Field(description="how it is, for people")
@@ -58,7 +60,7 @@ def list_parts(request: ApiRequest) -> PartsOut:
 
 def read_parts() -> PartsOut:
     """Look at every part now; costs a few queries and one ping."""
-    parts = [look() for look in _PARTS]
+    parts = [*(look() for look in _PARTS), *map(_node, read_reports(settings.HOME.nodes))]
     states = {part.state for part in parts}
     worst: PartState = "failing" if "failing" in states else "warning" if "warning" in states else "ok"
     return PartsOut(version=orchestrator.__version__, state=worst, parts=parts)
@@ -177,6 +179,24 @@ def _queue() -> PartOut:
         return _part("queue", "failing", "unknown, because the database does not answer")
     detail = f"{words.plural(count, 'job')} waiting, {running} running"
     return _part("queue", "ok", f"{detail}; the oldest since" if oldest else detail, at=oldest, value=count)
+
+
+def _node(report: Report) -> PartOut:
+    """Another server that lends its devices."""
+    at = datetime.fromtimestamp(report.at, tz=timezone.get_current_timezone())
+    jobs = Attempt.objects.live().filter(node=report.name).count()
+    has = f"{words.plural(len(report.devices), 'device')}, {words.plural(jobs, 'job')}"
+    if report.is_silent:
+        remedy = (
+            f"Its jobs go on there, or are lost if it was restarted. See to it that node join runs there. If it will "
+            f"not come back: {words.server_command(f'node leave {report.name}')}."
+        )
+        return _part(f"node {report.name}", "failing", f"{has}; last answered", at=at, remedy=remedy)
+    host = report.host
+    detail = f"{has}, CPU {host['cpu_percent']:.0f} %, {words.size(host['disk_free_bytes'])} of disk free"
+    if report.problem:
+        return _part(f"node {report.name}", "warning", detail, value=jobs, remedy=report.problem)
+    return _part(f"node {report.name}", "ok", detail, value=jobs)
 
 
 _PARTS: tuple[Callable[[], PartOut], ...] = (
