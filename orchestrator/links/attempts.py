@@ -16,7 +16,9 @@ from orchestrator.supervisor.protocol.records import read_record
 
 logger = logging.getLogger(__name__)
 
+LOOK_EVERY_S = 0.15  # at an attempt that runs
 TREES_EVERY_S = 1.0
+TREES_PAUSE_PER_COST = 20  # at most a twentieth of a core for each side, however many files a job has
 OVER = frozenset({Liveness.ENDED, Liveness.LOST})
 
 
@@ -35,7 +37,8 @@ class LinkedAttempt:
         self.copy = self.mirror.copy
         self._started = self.copy.folder.supervisor.exists()
         self._state = Liveness.NEVER_STARTED
-        self._trees_at = 0.0  # monotonic
+        self._looked_at = 0.0  # monotonic
+        self._trees_at = 0.0
         self._all_is_here = False
         self.is_over = False  # nothing is left to be done
 
@@ -51,6 +54,9 @@ class LinkedAttempt:
         if not self.copy.take():
             self.is_over = self.copy.is_over
             return
+        if self._started and time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = time.monotonic()
         self._land()
         if self._started:
             self.mirror.send_orders()
@@ -97,6 +103,12 @@ class LinkedAttempt:
         self.mirror.pull_exit()
         self._all_is_here = True
 
+    def _pull_trees(self) -> None:
+        began_s = time.monotonic()
+        self.mirror.pull_trees(closed=True)
+        took_s = time.monotonic() - began_s
+        self._trees_at = began_s + took_s + max(TREES_EVERY_S, TREES_PAUSE_PER_COST * took_s)
+
     def _note(self, state: Liveness) -> None:
         if state in OVER and not self._all_is_here:
             if self._carrying is None:
@@ -105,8 +117,7 @@ class LinkedAttempt:
             self._state = state
             self.is_over = state in OVER
             if self._carrying is None and state is Liveness.ALIVE and time.monotonic() >= self._trees_at:
-                self._carry(partial(self.mirror.pull_trees, closed=True))
-                self._trees_at = time.monotonic() + TREES_EVERY_S
+                self._carry(self._pull_trees)
         self.copy.note(self._state)
 
     def _judge(self, state: Liveness) -> Liveness:

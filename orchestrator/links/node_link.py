@@ -46,6 +46,7 @@ class NodeLink(threading.Thread):
         self._reported_at = 0.0  # monotonic
         self._cleared_at = 0.0
         self._problem = ""
+        self._problems: dict[Order, str] = {}
 
     def run(self) -> None:
         while not self._stopping.wait(TURN_EVERY_S):
@@ -83,6 +84,7 @@ class NodeLink(threading.Thread):
             self._reported_at = time.monotonic()
         orders = self._orders()
         self._linked = {order: linked for order, linked in self._linked.items() if order in orders}
+        self._problems = {order: problem for order, problem in self._problems.items() if order in orders}
         for order in orders:
             linked = self._linked.get(order)
             if linked is None:
@@ -90,7 +92,24 @@ class NodeLink(threading.Thread):
                 linked = LinkedAttempt(self._port, order, folder, self._places, self._carriers)
                 self._linked[order] = linked
             if not linked.is_over:
-                linked.turn(partial(_secrets_of, order.job))
+                self._attend(order, linked)
+
+    def _attend(self, order: Order, linked: LinkedAttempt) -> None:
+        """Take the turn of one attempt; a full disk, here or there, must not keep others from theirs.
+
+        Raises:
+            TimeoutError: the node does not answer.
+        """
+        problem = ""
+        try:
+            linked.turn(partial(_secrets_of, order.job))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            problem = str(error)
+        if problem != self._problems.get(order, ""):
+            self._problems[order] = problem
+            logger.warning("Job %s on %s: %s", order.job, self._name, problem or "goes on.")
 
     def _clear(self, port: Port) -> None:
         """End runs that were given up while the node was silent, and remove the files of jobs that are over.

@@ -119,8 +119,19 @@ class Port(Protocol):
 class LocalPort:
     """``Port`` over the state folder and the devices of the server that this process runs on."""
 
-    def __init__(self, name: str, home: Path, devices: str, cpu_slots: int | None = 0) -> None:
+    def __init__(
+        self, name: str, home: Path, devices: str, cpu_slots: int | None = 0, *, hidden: Path | None = None
+    ) -> None:
+        """Serve the server that this process runs on.
+
+        Args:
+            name: the node's, for people.
+            home: folder of its jobs, which nothing else may use: what the first server does not know is removed.
+            devices, cpu_slots: as ``open_devices`` takes them.
+            hidden: the folder that no job may see; None: ``home``.
+        """
         self.name = name
+        self._hidden = hidden or home
         self._home = Home(home)
         self._runs = Runs(self._home)
         self._devices = open_devices(devices, cpu_slots)
@@ -212,6 +223,7 @@ class LocalPort:
 
     def _launch_here(self, record: Mapping[str, object], written: Places) -> Record:
         launch = moved(record, written, self._places)
+        launch["home"] = str(self._hidden)
         sandbox, limits = launch.get("sandbox"), launch.get("limits")
         if isinstance(sandbox, dict):
             sandbox["level"] = self._sandbox.level

@@ -102,7 +102,9 @@ def _start(folder: Path, here: str) -> list[str]:
 
 
 def short_folder(home: Path) -> Path:
-    """A folder of our own for Ray's sockets, whose paths the kernel keeps short.
+    """A folder for Ray's sockets, whose paths the kernel keeps short; in one that nobody else may enter.
+
+    Ray opens its own folder to everybody.
 
     Raises:
         NoRay: somebody else has made it.
@@ -115,20 +117,26 @@ def short_folder(home: Path) -> Path:
         raise NoRay(
             f"{folder} is not a folder of this user alone; remove it, or set TMPDIR to another place."
         )
-    return folder
+    return folder / "r"
 
 
 class PortHere(LocalPort):
     """The port of the server that this process of Ray runs on, as ``join_command``'s variables describe it."""
 
     def __init__(self) -> None:
-        slots = os.environ.get(SLOTS, "0")
+        slots, home = os.environ.get(SLOTS, "0"), Path(os.environ[HOME])
         super().__init__(
             os.environ[NAME],
-            Path(os.environ[HOME]),
+            folder_of_jobs(home, Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()),
             os.environ[DEVICES],
             None if slots == "auto" else int(slots),
+            hidden=home,
         )
+
+
+def folder_of_jobs(home: Path, token: str) -> Path:
+    """Where jobs of the server with this token lie: apart from a server's own, and from those of a third one."""
+    return home / "node" / hashlib.sha256(token.strip().encode()).hexdigest()[:12]
 
 
 class Cluster:
@@ -158,10 +166,18 @@ class Cluster:
             raise NoRay(f"Ray at {address} cannot be reached: {error}") from error
 
     def names(self) -> list[str]:
-        """The nodes that Ray has now."""
+        """The nodes that Ray has now.
+
+        Raises:
+            NoRay: it does not answer.
+        """
+        try:
+            nodes = self._ray.nodes()
+        except Exception as error:  # Ray raises many kinds
+            raise NoRay(f"Ray does not answer any more: {error}") from error
         return sorted(
             resource.removeprefix(PREFIX)
-            for node in self._ray.nodes()
+            for node in nodes
             if node["Alive"]
             for resource in node["Resources"]
             if resource.startswith(PREFIX)

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from orchestrator.agent.inventory import record_inventory
 from orchestrator.management.commands.node import _why_ended
-from orchestrator.models import AdminState, Device
+from orchestrator.models import AdminState, AuditEntry, Device
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.ray_cluster import Address
 from orchestrator.nodes.reports import read_reports, write_report
@@ -57,6 +57,10 @@ def test_drained_server_takes_no_job_until_it_is_resumed(joined):
 
     node("resume", "gpu2")
 
+    assert [entry.text for entry in AuditEntry.objects.order_by("pk")] == [
+        "2 devices of gpu2: draining.",
+        "2 devices of gpu2: enabled.",
+    ]
     assert {each.admin_state for each in Device.objects.all()} == {AdminState.ENABLED}
 
 

@@ -21,21 +21,23 @@ def test_every_process_of_ray_has_the_token(tmp_path):
 
 def test_folder_of_sockets_is_ours_alone_and_the_same_each_time(tmp_path):
     folder = ray_cluster.short_folder(tmp_path / "home")
+    folder.mkdir()
+    folder.chmod(0o777)  # as Ray does
 
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert ray_cluster.short_folder(tmp_path / "home") == folder
     assert ray_cluster.short_folder(tmp_path / "another") != folder
 
 
 def test_folder_that_others_may_enter_is_refused(tmp_path):
-    ray_cluster.short_folder(tmp_path / "home").chmod(0o755)
+    ray_cluster.short_folder(tmp_path / "home").parent.chmod(0o755)
 
     with pytest.raises(NoRay, match="is not a folder of this user alone"):
         ray_cluster.short_folder(tmp_path / "home")
 
 
 def test_link_in_place_of_the_folder_is_refused(tmp_path):
-    folder = ray_cluster.short_folder(tmp_path / "home")
+    folder = ray_cluster.short_folder(tmp_path / "home").parent
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
@@ -52,3 +54,11 @@ def test_head_runs_no_work_and_a_node_is_found_by_its_name(tmp_path):
     assert "--head" in head
     assert "--head" not in node
     assert node[node.index("--resources") + 1] == '{"berth-node-gpu2": 1}'
+
+
+def test_jobs_of_another_server_lie_apart_from_our_own_and_from_those_of_a_third(tmp_path):
+    folders = {ray_cluster.folder_of_jobs(tmp_path, token) for token in ("one", "another")}
+
+    assert len(folders) == 2
+    assert tmp_path / "jobs" not in {folder / "jobs" for folder in folders}
+    assert ray_cluster.folder_of_jobs(tmp_path, "one\n") in folders

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from orchestrator.nodes.ray_cluster import folder_of_jobs
 from tests.system.server import REPOSITORY, Server, free_port, kill, processes
 from tests.waiting import wait_until
 
@@ -45,18 +46,19 @@ class NodeServer:
         wait_until(are_there, message=self.logs, every_s=0.1)
 
     def folder(self, job_id: str, attempt: int = 1) -> Path:
-        return self.home / "jobs" / job_id / "attempts" / str(attempt)
+        token = (self.head.home / "nodes" / "token").read_text()
+        return folder_of_jobs(self.home, token) / "jobs" / job_id / "attempts" / str(attempt)
 
     def members(self, job_id: str) -> list[int]:
         """Every process of a job that runs here, bubblewrap and torchrun too; not its supervisor."""
         return self.head.members(job_id)
 
     def supervisors(self, job_id: str) -> list[int]:
-        folder = str(self.home / "jobs" / job_id)
+        folder = f"/jobs/{job_id}/"
         return [
             pid
             for pid, command, _ in processes()
-            if "supervisor/__main__.py" in command and folder in command
+            if "supervisor/__main__.py" in command and folder in command and str(self.home) in command
         ]
 
     def ray(self) -> list[int]:
@@ -75,7 +77,7 @@ class NodeServer:
         while pids := [
             pid
             for pid, command, environ in processes()
-            if f"BERTH_HOME={self.home}" in environ or f"{self.home}/jobs/" in command
+            if f"BERTH_HOME={self.home}" in environ or f"{self.home}/node/" in command
         ]:
             kill(pids)
         if self.process is not None:

@@ -1,5 +1,6 @@
 """``manage.py node``: make this server a node of another one, and look after the nodes of this one."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -15,14 +16,17 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from berth import words
 from orchestrator.jobs.launch.engines import order_of
+from orchestrator.live import wakeups
 from orchestrator.models import AdminState, Attempt, Device
 from orchestrator.nodes import ray_cluster
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.ray_cluster import Address
 from orchestrator.nodes.reports import read_reports
+from orchestrator.people import audit
 from orchestrator.server.operation.services import Service
 from orchestrator.supervisor.liveness import Liveness
 
+ACTOR = "manage.py"  # in the audit
 WATCH_EVERY_S = 0.25
 AGAIN_AFTER_S = 2.0
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -89,6 +93,8 @@ class Command(BaseCommand):
             raise CommandError(
                 f"The token file {token_file} is empty. Copy the one that `node token` names on the other server."
             )
+        if importlib.util.find_spec("ray") is None:
+            raise CommandError("Ray is not installed here: install Berth with its extra `nodes`.")
         home = settings.HOME
         ours = home.nodes / "joined_with"
         home.nodes.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -170,7 +176,11 @@ class Command(BaseCommand):
             order = order_of(attempt)
             Copy(settings.HOME.job(order.job).attempt(order.attempt), order.nonce).note(Liveness.LOST)
         (settings.HOME.nodes / f"{name}.json").unlink()
-        self.stdout.write(f"{name} is forgotten; it may join again.")
+        text = f"{name} is forgotten; it may join again."
+        audit.record(
+            ACTOR, "node.left", f"node {name}", f"{text} Lost with it: {words.plural(len(attempts), 'job')}."
+        )
+        self.stdout.write(text)
 
     def _set(self, name: str, state: AdminState) -> None:
         changed = (
@@ -180,7 +190,11 @@ class Command(BaseCommand):
         )
         if not changed:
             raise CommandError(f"No server {name} has joined this one.")
-        self.stdout.write(f"{words.plural(changed, 'device')} of {name}: {state.label.lower()}.")
+        text = f"{words.plural(changed, 'device')} of {name}: {state.label.lower()}."
+        audit.record(ACTOR, "node.state", f"node {name}", text)
+        wakeups.schedule()
+        wakeups.publish("devices")
+        self.stdout.write(text)
 
 
 def _address(text: str) -> Address:
