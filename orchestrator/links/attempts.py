@@ -23,7 +23,7 @@ OVER = frozenset({Liveness.ENDED, Liveness.LOST})
 
 
 class LinkedAttempt:
-    """One attempt; one thread calls ``turn`` again and again, and large files travel in ``carriers`` meanwhile."""
+    """One attempt: one thread calls ``turn`` again and again, while large files travel in ``carriers``."""
 
     def __init__(
         self, port: Port, order: Order, folder: JobFolder, places: Places, carriers: ThreadPoolExecutor

@@ -14,6 +14,7 @@ from orchestrator.supervisor.protocol.records import parse_record
 from orchestrator.supervisor.watch.finished_files import Signature, finished_files_of, write_finished_files
 
 TREES = ("work", "checkpoints", "output")  # of a job's folder: the run's own
+EVENT_FILE = ".tfevents."  # in the names of TensorBoard's files, which stay open and only grow
 MOST_WISHES = 64
 MOST_RESTARTS = 3  # of a file that changes while it is read
 
@@ -149,12 +150,14 @@ class Mirror:
 
     def _grows(self, path: str) -> bool:
         """Whether a file is only ever appended to."""
+        if EVENT_FILE in path.rpartition("/")[2]:
+            return True
         name = path.removeprefix(f"{self._below}/")
         return name == self.attempt.metrics.name or name.startswith(f"{self.attempt.logs.name}/")
 
     def _fetch(self, paths: Sequence[str], seen: dict[str, Entry], *, closed: bool) -> None:
-        """Bring files here, and note in ``seen`` what they were; a file that changes meanwhile waits for its next turn."""
-        waiting = deque(Wish(path, self._size_here(path), closed) for path in paths)
+        """Bring files here, and note in ``seen`` what they were; a file that keeps changing waits for its next turn."""
+        waiting = deque(Wish(path, self._size_here(path), closed and not self._grows(path)) for path in paths)
         begun: dict[str, Entry] = {}
         restarts: dict[str, int] = {}
         while waiting:

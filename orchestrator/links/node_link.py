@@ -54,7 +54,8 @@ class NodeLink(threading.Thread):
                 self.turn()
                 self._tell("")
             except OSError as error:
-                self._cleared_at = 0.0  # what runs there may be given up before it answers again
+                # It may answer again as another version, and what runs there may be given up before.
+                self._node, self._cleared_at = None, 0.0
                 self._tell(f"The server {self._name} does not answer: {error}")
                 self._stopping.wait(PAUSE_S)
             except DatabaseError as error:
@@ -95,21 +96,24 @@ class NodeLink(threading.Thread):
                 self._attend(order, linked)
 
     def _attend(self, order: Order, linked: LinkedAttempt) -> None:
-        """Take the turn of one attempt; a full disk, here or there, must not keep others from theirs.
+        """Take the turn of one attempt; its errors, such as a full disk, must not keep others from theirs.
 
         Raises:
             TimeoutError: the node does not answer.
+            DatabaseError: the database does not.
         """
-        problem = ""
         try:
             linked.turn(partial(_secrets_of, order.job))
-        except TimeoutError:
+        except (TimeoutError, DatabaseError):
             raise
-        except OSError as error:
-            problem = str(error)
-        if problem != self._problems.get(order, ""):
-            self._problems[order] = problem
-            logger.warning("Job %s on %s: %s", order.job, self._name, problem or "goes on.")
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            if problem != self._problems.get(order):  # once; each turn tries again
+                self._problems[order] = problem
+                logger.warning("Job %s on %s waits", order.job, self._name, exc_info=True)
+        else:
+            if self._problems.pop(order, None) is not None:
+                logger.warning("Job %s on %s goes on.", order.job, self._name)
 
     def _clear(self, port: Port) -> None:
         """End runs that were given up while the node was silent, and remove the files of jobs that are over.

@@ -4,6 +4,7 @@ Every call may come twice or late. Who asks is the one link of the node, on Bert
 """
 
 import contextlib
+import errno
 import platform
 import shutil
 import threading
@@ -190,6 +191,8 @@ class LocalPort:
         with self._writing:
             if self._may_have_run(order):
                 return
+            if any(run.lives for run in self.runs() if run.order.job == order.job):
+                raise OSError(errno.EBUSY, "an earlier attempt of the job still ends")
             root.mkdir(parents=True, exist_ok=True)
             arrivals = Arrivals(root)
             arrivals.remove(gone)
