@@ -1,5 +1,6 @@
 """Commands of services: programs that answer requests, on devices that trainings leave free."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -164,11 +165,19 @@ def start(name: Name, as_json: Json = False) -> None:
 
 
 @service_app.command()
-def remove(name: Name, as_json: Json = False) -> None:
+def remove(
+    name: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking")] = False,
+    as_json: Json = False,
+) -> None:
     """Remove a service with its keys; the jobs of its replicas stay."""
     from berth.cli.choosing import connect
 
     found = connect().service(name)
+    if not yes and sys.stdin.isatty():  # a script that cannot answer is not asked
+        question = f"Remove service {safe(found.name)}? Its address and its keys stop working for good."
+        typer.confirm(question, abort=True, err=True)
     found.remove()
     _tell(found, as_json, "is removed")
 

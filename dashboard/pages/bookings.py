@@ -22,8 +22,8 @@ FARTHEST = timedelta(days=400)  # bookings begin within a year
 def bookings(request: HttpRequest) -> HttpResponse:
     """The week that holds the day ``week``, of all pools or of ``pool``, with the form filled from ``from``."""
     user, zone = signed_in(request), zone_of(request)
-    now = timezone.now()
-    today = now.astimezone(zone).date()
+    now = timezone.now().astimezone(zone)
+    today = now.date()
     names = list(Pool.objects.order_by("name").values_list("name", flat=True))
     chosen = request.GET.get("pool", "")
     rows = Booking.objects.not_over(now - FARTHEST).prefetch_related("devices", "people")
@@ -32,7 +32,7 @@ def bookings(request: HttpRequest) -> HttpResponse:
     operated = [name for name in names if rights.right_in(user, name) in OPERATES]
     context = {
         "nav": "bookings",
-        "week": week.lay_out(shown, monday, zone=zone, today=today, reader_id=user.pk),
+        "week": week.lay_out(shown, monday, now=now, reader_id=user.pk),
         "this_week": week.monday_of(today),
         "zone": zone,
         "hours": week.HOURS,

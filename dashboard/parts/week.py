@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from orchestrator.models import Booking, BookingKind
 from orchestrator.scheduler import calendar
@@ -44,6 +44,7 @@ class Day:
     start: datetime
     is_today: bool
     is_past: bool
+    first_hour: int  # that can still be booked; 24: none
     blocks: Sequence[Block]
 
 
@@ -81,13 +82,15 @@ def monday_of(day: date) -> date:
     return day - timedelta(days=day.weekday())
 
 
-def lay_out(
-    bookings: Iterable[Booking], monday: date, *, zone: tzinfo, today: date, reader_id: int | None
-) -> Week:
+def lay_out(bookings: Iterable[Booking], monday: date, *, now: datetime, reader_id: int | None) -> Week:
     """Place the occurrences of ``bookings`` in the week from ``monday``.
 
     ``people`` should be prefetched; past occurrences are shown too.
+
+    Args:
+        now: in the time zone of the reader, whose days and hours these are.
     """
+    zone, today = now.tzinfo or UTC, now.date()
     edges = [_midnight(monday + timedelta(days=number), zone) for number in range(DAYS + 1)]
     pairs = [(booking, span) for booking in bookings for span in _spans(booking, edges[0], edges[-1])]
     days = [
@@ -96,6 +99,7 @@ def lay_out(
             start=edges[number],
             is_today=this == today,
             is_past=this < today,
+            first_hour=24 if this < today else now.hour if this == today else 0,
             blocks=_blocks(pairs, edges[number], edges[number + 1], reader_id),
         )
         for number in range(DAYS)

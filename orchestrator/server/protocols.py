@@ -72,6 +72,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._heads += 1
         self._stop_timer()
         try:
+            _check_size(self.url, self.headers)
             _check_head(self.parser.get_http_version(), self.parser.get_method(), self.headers)
         except _Refused as refused:
             self._refused = refused
@@ -116,6 +117,16 @@ class BoundedHttp(HttpToolsProtocol):
         text = sentence or status
         self.transport.write(_ANSWER % (status, headers, len(text) + 1, text))
         self.transport.close()
+
+
+def _check_size(target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Check the size of a whole head, which one read may bring at once.
+
+    Raises:
+        _Refused: it is too long.
+    """
+    if len(target) + sum(len(name) + len(value) + 4 for name, value in headers) > HEAD_BYTES:
+        raise _Refused(b"431 Request Header Fields Too Large", b"")
 
 
 def _check_head(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:

@@ -130,7 +130,8 @@ def begin_replica(service: Service, beside: int) -> bool:
         ServiceReplica.objects.create(service=service, job=job, revision=service.revision)
 
     try:
-        intake.accept(service.owner, intake.parse_spec(fields), uploaded=service.bundle, beside=write)
+        spec = intake.parse_spec(fields)
+        intake.accept(service.owner, spec, uploaded=service.bundle, beside=write, continues=True)
     except (_Enough, TooMany):  # a limit of the owner; later there may be room
         return False
     except OrchestratorError as error:

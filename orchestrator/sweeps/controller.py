@@ -270,7 +270,8 @@ def _submit(sweep: Sweep, number: int, suggested: Settings) -> bool:
         )
 
     try:
-        intake.accept(sweep.owner, spec_of(sweep, number, suggested), uploaded=sweep.bundle, beside=write)
+        spec = spec_of(sweep, number, suggested)
+        intake.accept(sweep.owner, spec, uploaded=sweep.bundle, beside=write, continues=True)
     except TooMany:  # a limit of the owner; later trials may fit
         return False
     except IntegrityError:

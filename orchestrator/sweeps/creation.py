@@ -196,6 +196,7 @@ def _checked_job(
     # A trial with settings filled in has to be a job; the settings themselves are filled in for each trial.
     intake.parse_spec(fill({**spec.job}, spec.hand_over, space.handed_over(example(space))))
     job = intake.parse_spec(spec.job)
+    checks.check_own(job)
     resolved = checks.resolve(user, job)
     if job.source is not None and job.source.bundle not in (None, uploaded):
         checks.check_bundle(user, job.source.bundle)

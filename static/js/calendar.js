@@ -27,7 +27,7 @@ document.addEventListener("pointerdown", (event) => {
 document.addEventListener("pointermove", (event) => {
   if (!first) return;
   const [from, until] = reach(slotAt(event));
-  for (const slot of first.parentElement.children)
+  for (const slot of first.parentElement.querySelectorAll("[data-at]"))
     slot.classList.toggle("is-over", from <= hourOf(slot) && hourOf(slot) <= until);
 });
 document.addEventListener("pointerup", (event) => {

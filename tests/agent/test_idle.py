@@ -232,3 +232,24 @@ def test_idle_session_goes_to_sleep_and_keeps_its_place(room, session, rule):
         "Did nothing for 20 min and gave its devices back, as pool default asks. Its files are kept for 2 d; wake it to go on."
     )
     assert not Lease.objects.active().exists()
+
+
+def test_work_of_a_neighbour_on_the_same_device_is_no_work_of_a_session(
+    room, make_job, make_attempt, make_device, rule
+):
+    rule(idle_after_s=600, idle_stop_after_s=1200)
+    shared, own = make_device(0), make_device(1)
+    spec = {"kind": "session", "command": ["serve"]}
+    beside, alone = (
+        make_attempt(make_job(spec=spec), state=JobState.RUNNING, devices=[device], memory_bytes=GIB).job
+        for device in (shared, own)
+    )
+    make_attempt(state=JobState.RUNNING, devices=[shared], memory_bytes=GIB)
+    attempts = {lease.attempt_id for lease in Lease.objects.active()}
+    room.watch.sessions._found = dict.fromkeys(attempts)
+    room.watch.sessions._looked_at = float("inf")
+
+    room.show(90, 90, for_s=1200)
+
+    states = [Job.objects.get(pk=job.pk).state for job in (beside, alone)]
+    assert states == [JobState.STOPPING, JobState.RUNNING]

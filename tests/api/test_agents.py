@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from orchestrator.models import AuditEntry, Job, JobEvent, Token
+from orchestrator.models import AuditEntry, Device, Job, JobEvent, JobState, Token
 from orchestrator.scheduler.passes.facts import job_facts
 
 from .conftest import ApiClient
@@ -102,6 +102,22 @@ def test_agents_jobs_are_behind_those_of_all_people(agent_client, make_job):
     agents = Job.objects.get(pk=agent_client().send("POST", "/jobs", {**JOB, "priority": 60}).json()["id"])
 
     assert job_facts(agents)["priority"] < job_facts(make_job(priority=0))["priority"]
+
+
+def test_an_agent_is_told_of_no_priority_that_helps_only_people(agent_client, make_attempt, bob):
+    client = agent_client()
+    make_attempt(
+        state=JobState.RUNNING,
+        devices=list(Device.objects.all()),
+        owner=bob,
+        priority=0,
+        spec={"preemptible": True},
+    )
+
+    plan = client.send("POST", "/plan", {**JOB, "priority": 0}).json()
+
+    assert not plan["starts_now"]
+    assert "priority" not in {each["change"] for each in plan["would_start_now_with"]}
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,28 @@ def test_an_unknown_and_anothers_bundle_are_422_beside_source(client_of, ada, bo
     assert not Job.objects.filter(owner=ada).exists()
 
 
+def test_a_replica_without_its_service_is_refused_as_a_job_sweep_and_clone(client_of, ada, submit, make_job):
+    replica = {"kind": "service", "command": ["python", "serve.py"]}
+    client = client_of(ada)
+    kept = make_job(ada, spec=replica)
+    sweep = {
+        "job": replica,
+        "set": ["lr=0.1,0.2"],
+        "metric": "loss",
+        "direction": "minimize",
+        "budget": {"trials": 2},
+    }
+
+    for answer in (
+        submit(client, entrypoint=None, **replica),
+        client.send("POST", "/sweeps", sweep),
+        client.send("POST", f"/jobs/{kept.pk}/retry", {}),
+    ):
+        assert answer.status_code == 400, answer.content
+        assert "begun by its service" in answer.json()["detail"]
+    assert Job.objects.get() == kept
+
+
 @pytest.mark.parametrize("gpus", [-1, 1.5, 10**9, "2", True, None])
 def test_b28_a_number_of_gpus_that_is_none_is_400(gpus, client_of, ada, submit):
     answer = submit(client_of(ada), gpus=gpus)

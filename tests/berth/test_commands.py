@@ -514,10 +514,11 @@ def test_ps_loads_neither_django_nor_what_checks_models(web, plain, tmp_path):
     assert not [name for name in heavy if f"'{name}'" in shown]
 
 
-def on_a_terminal(words, environment, columns=80):
+def on_a_terminal(words, environment, columns=80, typed=b""):
     """Run the command on a pseudo-terminal; returns its status and everything it wrote there."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
+    os.write(ours, typed)
     environment = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES"}}
     with subprocess.Popen(
         [*BERTH, *words], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
@@ -531,6 +532,24 @@ def on_a_terminal(words, environment, columns=80):
             except OSError:  # the other end is closed
                 pass
     return child.returncode, shown.decode(errors="replace")
+
+
+def test_removing_a_service_asks_on_a_terminal(cli, berth, web, plain):
+    job = {"command": ["python", "serve.py"], "source": {"text": SCRIPT}}
+    environment = environment_for(web.url, web.tokens["ada"])
+
+    def made() -> None:
+        berth.send("POST", "/services", json={"name": "asked", "job": job})
+
+    made()
+    status, shown = on_a_terminal(["service", "remove", "asked"], environment, typed=b"n\n")
+    assert "Its address and its keys stop working for good" in " ".join(shown.split())
+    assert (status, "asked" in cli("service").stdout) == (1, True)
+    status, shown = on_a_terminal(["service", "remove", "asked"], environment, typed=b"y\n")
+    assert (status, "asked" in cli("service").stdout) == (0, False), shown
+    for words in (["--yes"], []):  # a script without a terminal is not asked
+        made()
+        assert cli("service", "remove", "asked", *words).returncode == 0
 
 
 def test_operators_reserve_devices_and_everybody_sees_it(cli):

@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.parts import week
 from orchestrator.models import Booking, PoolRight, Right
@@ -26,7 +27,8 @@ def book(make_pool):
 
 
 def laid_out(zone=UTC, monday: date = MONDAY, reader_id: int | None = None) -> week.Week:
-    return week.lay_out(Booking.objects.all(), monday, zone=zone, today=MONDAY, reader_id=reader_id)
+    now = datetime(2026, 11, 23, 14, 20, tzinfo=zone)
+    return week.lay_out(Booking.objects.all(), monday, now=now, reader_id=reader_id)
 
 
 def at(day: int, hour: int) -> datetime:
@@ -118,6 +120,18 @@ def test_one_pool_alone_can_be_shown(reader, book, root, make_pool):
 
     assert "paper" in page
     assert "course" not in page
+
+
+def test_only_hours_that_are_not_over_can_be_clicked(reader, root, make_pool):
+    make_pool()
+    assert [day.first_hour for day in laid_out().days] == [14, 0, 0, 0, 0, 0, 0]
+    assert [day.first_hour for day in laid_out(monday=MONDAY - timedelta(days=7)).days] == [24] * 7
+
+    page = html_of(reader(root).get(reverse("bookings")))
+
+    days = 6 - timezone.now().weekday()
+    hours_left = page.count("data-at=") - 24 * days
+    assert hours_left in {24 - timezone.now().hour, 25 - timezone.now().hour}, "the hour may have changed"
 
 
 def test_an_hour_that_was_clicked_fills_the_form(reader, root, make_pool):

@@ -2,6 +2,7 @@
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.parts.report import draw_curves, ticks
 from orchestrator.facts.record import sentence_only
@@ -54,6 +55,15 @@ def test_a_job_that_never_started_has_a_report_too(reader, ada, make_job):
     answer = reader(ada).get(reverse("job-report", args=[make_job().pk]))
 
     assert "Not started yet." in html_of(answer)
+
+
+def test_a_job_that_ended_before_it_started_is_not_said_to_be_waiting(reader, ada, make_job):
+    job = make_job(state=JobState.FAILED, ended_at=timezone.now())
+
+    for address in (reverse("job-report", args=[job.pk]), reverse("job", args=[job.pk])):
+        page = html_of(reader(ada).get(address))
+        assert "It ended before it started." in page
+        assert "Not started yet." not in page
 
 
 def test_losses_are_drawn_first_with_a_band_where_buckets_hold_more(home, reported):

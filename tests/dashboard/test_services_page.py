@@ -52,6 +52,14 @@ def test_page_says_what_is_asleep_and_why_one_has_failed(reader, ada, make_servi
     assert "POST /api/v1/services/broken/start" in page
 
 
+def test_removing_a_service_says_what_is_lost_before_the_button(reader, ada, make_service):
+    make_service("digits")
+
+    page = html_of(reader(ada).get("/services"))
+
+    assert page.index("Remove…") < page.index("keys stop working for good") < page.index(">Remove<span")
+
+
 def test_others_see_no_service_of_ada(reader, bob, asked):
     page = html_of(reader(bob).get("/services"))
 

@@ -192,6 +192,28 @@ def test_unfixed_address_is_asked_again_after_a_day_and_unchanged_files_are_not_
     assert path_of(first).read_bytes() == b"x" * 5000
 
 
+def test_archive_that_did_not_change_is_neither_sent_nor_unpacked_again(files, submit):
+    files.contents["digits.tar.gz"] = make_tar([("train/1.txt", b"one"), ("train/2.txt", b"two")])
+    address = f"{files.address('digits.tar.gz')}#unpack"
+    first = fetched(submit(address))
+    for _ in range(2):
+        Fetch.objects.update(created_at=timezone.now() - timedelta(days=2))
+        asked = len(files.requests)
+        job = submit(address)
+
+        again = fetched(job)
+
+        assert (again.state, again.key, again.total_bytes) == (FetchState.READY, first.key, 6)
+        assert again.pk != first.pk
+        assert files.requests[asked:] == [("digits.tar.gz", "bytes=0-0")]
+    files.contents["digits.tar.gz"] = make_tar([("train/1.txt", b"another")])
+    Fetch.objects.update(created_at=timezone.now() - timedelta(days=2))
+    changed = submit(address)
+    assert fetched(changed).total_bytes == 7
+    assert (path_of(changed) / "train/1.txt").read_bytes() == b"another"
+    assert (path_of(job) / "train/1.txt").read_bytes() == b"one"
+
+
 @pytest.mark.parametrize(
     ("path", "cause", "words"),
     [

@@ -72,6 +72,22 @@ def test_what_was_wiped_is_back_after_a_restore_and_the_doctor_finds_nothing(job
     assert file.stat().st_mode & 0o077 == 0  # it holds everybody's code and the secret key
 
 
+@pytest.mark.parametrize("kind", ["backup", "snapshot"])
+def test_jobs_on_another_disk_behind_a_link_are_in_a_backup(job, home, tmp_path, kind):
+    (home.root / "jobs").rename(tmp_path / "large-disk")
+    (home.root / "jobs").symlink_to(tmp_path / "large-disk")
+    place = tmp_path / "berth.tar" if kind == "backup" else tmp_path / "snapshots"
+
+    command(kind, place)
+    Job.objects.all().delete()
+    (home.root / "jobs").unlink()
+    command("restore", place if kind == "backup" else snapshots_in(place)[0])
+
+    (generation,) = GenerationStore(home.job(job.pk)).list()
+    GenerationStore(home.job(job.pk)).verify(generation)
+    assert not (home.root / "jobs").is_symlink()
+
+
 def test_what_a_restore_replaces_is_kept_aside(job, home, tmp_path):
     command("backup", tmp_path / "berth.tar")
     (home.job(job.pk).root / "later").write_text("after the backup")

@@ -48,6 +48,31 @@ async def test_b67_a_head_without_end_is_431_and_costs_no_memory():
         assert await status(reader) == b"HTTP/1.1 431 Request Header Fields Too Large"
 
 
+@pytest.mark.parametrize(
+    "head",
+    [HEAD + b"X-A: " + b"a" * protocols.HEAD_BYTES + b"\r\n\r\n", b"GET /" + b"a" * protocols.HEAD_BYTES + HEAD[5:] + b"\r\n"],
+    ids=["header", "address"],
+)  # fmt: skip
+async def test_a_whole_head_that_is_too_long_is_431_though_one_read_brought_it(monkeypatch, head):
+    monkeypatch.setattr(protocols.BoundedHttp, "data_received", in_one_piece(len(head)))
+    async with connected() as (reader, writer):
+        writer.write(head)
+
+        assert await status(reader) == b"HTTP/1.1 431 Request Header Fields Too Large"
+
+
+def in_one_piece(size_bytes: int):
+    """``data_received`` that gets this many bytes at once, however the kernel cut them."""
+    receive, pieces = protocols.BoundedHttp.data_received, []
+
+    def data_received(self, data: bytes) -> None:
+        pieces.append(data)
+        if sum(map(len, pieces)) >= size_bytes:
+            receive(self, b"".join(pieces))
+
+    return data_received
+
+
 async def test_b25_a_head_that_does_not_come_to_its_end_is_408(monkeypatch):
     monkeypatch.setattr(protocols, "HEAD_S", 0.1)
     async with connected() as (reader, writer):

@@ -20,12 +20,14 @@ from orchestrator.models import (
     ExitKind,
     Job,
     JobState,
+    MemberRole,
     RungReport,
     Sweep,
     SweepState,
     SweepTrial,
 )
 from orchestrator.sentences import say_json
+from orchestrator.sharing import projects
 from orchestrator.store.metrics.writer import MetricWriter, Point
 from orchestrator.sweeps import asking, controller, creation, pausing
 from orchestrator.sweeps.ending import stop
@@ -141,6 +143,22 @@ def test_a_sweep_grows_only_while_no_trial_waits_for_devices(make_sweep, play):
     trials.advance()
 
     assert SweepTrial.objects.count() == 3  # its greatest width
+
+
+def test_trials_go_on_in_their_project_after_the_owner_left_it(ada, bob, make_sweep, play):
+    project = projects.create(bob, "paper")
+    projects.set_member(bob, project, ada.username, MemberRole.MEMBER)
+    sweep = make_sweep(job={**BODY["job"], "project": "paper"})
+    trials = play(sweep)
+    trials.advance()
+    trials.start(0)
+    projects.drop_member(ada, project, ada.username)
+
+    trials.advance()
+
+    sweep.refresh_from_db()
+    assert sweep.state == SweepState.RUNNING, say_json(sweep.why)
+    assert list(SweepTrial.objects.values_list("job__project", flat=True)) == ["paper", "paper"]
 
 
 def test_settings_reach_the_script_as_arguments(make_sweep, play):

@@ -2,7 +2,7 @@
 
 import re
 
-from orchestrator.agent.telemetry.keys import read_unit
+from orchestrator.agent.telemetry.keys import read_scale, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.shapes import POSITION_RANK, Builder, numbers_of
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER
@@ -16,6 +16,8 @@ from orchestrator.agent.telemetry.vocabulary import (
 
 _WORDS = re.compile(r"[A-Za-z_]+")
 _BYTES = re.compile(r"\b[kKMGT]?i?B/s|\bfiles?/s|examples/s")
+_OF = re.compile(r"[kKM]?/")  # tqdm with unit_scale: "3.20k/6.40k"
+_SAMPLE_RATES = frozenset({"samples", "images"})
 MOST_ROW_STARTS = 3  # numbers before a bar: with more they may be a row of a table
 
 
@@ -32,14 +34,14 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
         and not texts[bar - 2].strip()
     ):
         return _keras_bar(texts, bar)
-    if bar + 2 > last or texts[bar + 1].strip() != "/" or behind.strip():
+    if bar + 2 > last or not _OF.fullmatch(texts[bar + 1].strip()) or behind.strip():
         return None
     before = texts[:bar] if words.strip() == "%" else (*texts[:bar], words)
     builder = Builder()
     counted = _describe(builder, before)
     if counted is None or _BYTES.search("".join(texts[bar + 2 :])):
         return None
-    place = Slot(bar, bar + 1)
+    place = Slot(bar, bar + 1, read_scale(texts[bar + 1]), read_scale(texts[bar + 2]))
     if counted == "epochs" or "epoch/s" in whole or "s/epoch" in whole:
         return Layout(Kind.BAR, epoch=place)
     row = not before[0].strip() and len(before) > MOST_ROW_STARTS
@@ -50,6 +52,7 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
         place,
         builder.epoch,
         within=builder.epoch is not None,
+        samples=any(field.name.removesuffix("_per_s") in _SAMPLE_RATES for field in fields),
         row=row,
         to_last="%" not in words,
     )
@@ -83,6 +86,8 @@ def _metrics_next_to(builder: Builder, texts: tuple[str, ...], first: int, last:
         named = number.key is not None and number.key.explicit
         if not named and (unit.rate == "steps" or unit.per in STEP_RATES):
             builder.add(Field(number.at, "steps_per_s", inverse=unit.per in STEP_RATES))
+        elif not named and unit.rate in _SAMPLE_RATES:
+            builder.add(Field(number.at, f"{unit.rate}_per_s", unit.factor))
         elif number.named and (named or not (unit.rate or unit.per)):
             builder.take(number)
     return tuple(builder.fields.values())

@@ -18,7 +18,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_TEXT = 160  # before a number
 MOST_WORDS = 4
 _SEPARATOR = re.compile(
-    r"""['"]?(?P<sep>\s{0,9}[:=]\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:np\.)?(?:tensor|array|u?int\d{1,2}|float\d{1,2})\()?(?:\[\s?)?)$"""
+    r"""['"]?(?P<sep>\s{0,9}(?:[:=]|[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:np\.)?(?:tensor|array|u?int\d{1,2}|float\d{1,2})\()?(?:\[\s?)?)$"""
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
@@ -27,11 +27,12 @@ _SOURCE = re.compile(r"\w\.\w[\w.]{0,99}$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
 _ATTACHED = re.compile(r"[A-Za-z\u00b5%][A-Za-z/]{0,12}(?![\w=:])")
 _WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
-    r"""(?P<scale>[kKMBGT](?![A-Za-z]))?\s?
+    r"""(?P<scale>[kKMBGT](?:(?![A-Za-z])|(?=(?:img|tok|samples|it)s?/s)))?\s?
     (?:(?P<share>%)|(?P<what>[A-Za-z]{1,20})/(?P<per>[A-Za-z]{1,12})\b|(?P<unit>[A-Za-z\u00b5]{1,8})\b)?""",
     re.VERBOSE,
 )
-_NAME_ENDS = re.compile(r"\s{0,9}[:=]\s{0,9}\[?|\s{1,9}\[?")
+_NAME_ENDS = re.compile(r"\s{0,9}(?:[:=]|[-=]>)\s{0,9}\[?|\s{1,9}\[?")
+_COUNT_SCALE = re.compile(r"[kKM](?![A-Za-z])")
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _TIMES = {"ms": "ms", "us": "us", "\u00b5s": "us", "s": "s", "sec": "s", "secs": "s", "seconds": "s"}
 _LONG_TIMES = frozenset(
@@ -137,7 +138,7 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
         qualifier, head = hit[1], head[: hit.start()]
     if separator["sep"] == ":" and not separator["open"] and _SOURCE.search(head):
         return None
-    explicit = ":" in separator["sep"] or "=" in separator["sep"] or "[" in separator["open"]
+    explicit = any(sign in separator["sep"] for sign in ":=>") or "[" in separator["open"]
     segment = _DELIMITER.split(head)[-1]
     words = [word.strip("'\"`.,!?") for word in segment.split()]
     words = [word for word in words if word and word.lower() not in LEVELS]
@@ -154,6 +155,12 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
         explicit,
         prose=len(words) > MOST_WORDS or not names,
     )
+
+
+def read_scale(text: str) -> float:
+    """What a count is multiplied by that this text follows at once: "10k" steps, "1.5M"."""
+    hit = _COUNT_SCALE.match(text)
+    return _SCALES[hit[0]] if hit else 1.0
 
 
 def read_unit(text: str, name: str = "") -> Unit:

@@ -26,6 +26,8 @@ class Slot(NamedTuple):
 
     at: int
     of: int | None
+    scale: float = 1.0  # 1000 of "10k"
+    of_scale: float = 1.0
 
 
 class Field(NamedTuple):

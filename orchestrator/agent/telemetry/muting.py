@@ -8,6 +8,8 @@ MOST_LINES = 500  # of one dump: an unclosed bracket must not hide a training
 OPEN_ENDS = (",", "(", "{", "[")  # endings of lines that continue on the next
 _ENTRY = re.compile(r"""\s*+(?:['"]?[\w./-]{1,99}['"]?\s?[:=(]|[)\]}])|.*[,(\[{]\s{0,9}$""")
 
+_RECORD = re.compile(r"""\s{0,8}\{\s?['"](?:epoch|step|global_step|iter|iteration)['"]\s?:\s?\x01,$""")  # of one step
+
 
 @dataclass(slots=True)
 class Muting:
@@ -40,7 +42,7 @@ class Muting:
 def opens_dump(whole: str) -> bool:
     """Whether a line leaves a bracket open and entries follow: ``Namespace(lr=0.1,``."""
     text = whole.rstrip()
-    if not text.endswith(OPEN_ENDS):
+    if not text.endswith(OPEN_ENDS) or _RECORD.match(text):
         return False
     opened = sum(map(text.count, "([{"))
     return opened > sum(map(text.count, ")]}"))

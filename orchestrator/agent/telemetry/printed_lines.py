@@ -23,7 +23,7 @@ from orchestrator.agent.telemetry.tokens import BAR, NUMBER, split_numbers, to_f
 from orchestrator.agent.telemetry.vocabulary import HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
-STEPS_PER_S = "steps_per_s"
+RATE = "_per_s"
 MOST_TOTAL = 10**18
 SHAPES = 1024  # cached, over all runs
 
@@ -191,13 +191,14 @@ class LineParser:
         if layout.kind is Kind.KERAS_BAR:
             return self._keras_bar(layout, at, total, values)
         progress = self.progress
+        unit = SAMPLE if layout.samples else STEP
         if layout.epoch is None:
-            has_values = any(name != STEPS_PER_S for name in values)
-            moved = progress.move_bar(at, total, has_values=has_values)
+            has_values = any(not name.endswith(RATE) for name in values)
+            moved = progress.move_bar(at, total, has_values=has_values, unit=unit)
         else:
             epoch = to_float(numbers[layout.epoch.at])
             epochs = _total(layout.epoch, numbers)
-            moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last)
+            moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
             return None
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
@@ -207,7 +208,7 @@ class LineParser:
         if slot is None:
             return None
         progress = self.progress
-        progress.note_epoch(to_float(numbers[slot.at]), _total(slot, numbers))
+        progress.note_epoch_bar(to_float(numbers[slot.at]), _total(slot, numbers))
         progress.count_epoch()
         return self._line(progress.total_epochs if progress.unit == EPOCH else None, NO_VALUES)
 
@@ -296,21 +297,21 @@ def _count(slot: Slot | None, numbers: list[str]) -> int | None:
     """An integer that fits into 64 bits."""
     if slot is None:
         return None
-    return _whole(numbers[slot.at], INT64_LAST)
+    return _whole(numbers[slot.at], INT64_LAST, slot.scale)
 
 
 def _total(slot: Slot | None, numbers: list[str]) -> int | None:
     if slot is None or slot.of is None:
         return None
-    total = _whole(numbers[slot.of], MOST_TOTAL)
+    total = _whole(numbers[slot.of], MOST_TOTAL, slot.of_scale)
     return total if total is not None and total > 0 else None
 
 
-def _whole(number: str, most: int) -> int | None:
+def _whole(number: str, most: int, scale: float = 1.0) -> int | None:
     try:
-        value = int(number)
+        value = int(number) * int(scale)
     except ValueError:
-        fraction = to_float(number)
+        fraction = to_float(number) if scale == 1.0 else float(round(to_float(number) * scale))
         if not fraction.is_integer():
             return None
         value = int(fraction)

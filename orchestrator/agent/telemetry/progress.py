@@ -45,6 +45,12 @@ class Progress:
         if total is not None:
             self.total_epochs = total + 1 - self.first_epoch if last else total
 
+    def note_epoch_bar(self, finished: float, total: int | None) -> None:
+        """Take the count of a bar over the epochs, which says nothing where lines name their epoch themselves."""
+        if self.position_epoch is None and math.isfinite(finished):
+            self.epoch = finished
+        self.total_epochs = total or self.total_epochs
+
     def count_epoch(self) -> int | None:
         """The step for scripts that print once per epoch and name no step; a fractional epoch does not count."""
         if self.epoch is None or not self.epoch.is_integer() or abs(self.epoch) > INT64_LAST:
@@ -106,7 +112,9 @@ class Progress:
         elif self.position is not None and epoch != self.position_epoch and self.restarts:
             self.length = max(self.length or 0, self.position + self.stride)
 
-    def move_bar(self, at: int, total: int, *, has_values: bool) -> tuple[int, int | None] | None:
+    def move_bar(
+        self, at: int, total: int, *, has_values: bool, unit: str = STEP
+    ) -> tuple[int, int | None] | None:
         """Take a bar without an epoch; None if it is not the training's bar."""
         if self.bar_total is None or self._is_better(total, has_values):
             self.bar_total, self.bar_at, self.bar_rounds, self.bar_has_values = total, 0, 0, has_values
@@ -120,7 +128,7 @@ class Progress:
         if self.announced and self.epoch is not None and self.epoch.is_integer():
             rounds = max(rounds, int(self.epoch) - self.first_epoch)
         whole = max(rounds + 1, self.total_epochs or 1 if self.announced else 1) * total
-        return self.move(rounds * total + at, whole)
+        return self.move(rounds * total + at, whole, unit)
 
     def _is_better(self, total: int, has_values: bool) -> bool:
         """Whether a new bar is the training's: it has values, or it is longer and came after the previous one ended."""
@@ -129,7 +137,7 @@ class Progress:
         return has_values or (self.bar_at >= self.bar_total and total > self.bar_total)
 
     def move_bar_of_epoch(
-        self, at: int, total: int, epoch: float, epochs: int | None, *, last: bool
+        self, at: int, total: int, epoch: float, epochs: int | None, *, last: bool, unit: str = STEP
     ) -> tuple[int, int | None] | None:
         """Take a bar with an epoch; None if it is shorter than the training's bar: an evaluation."""
         if (
@@ -141,7 +149,7 @@ class Progress:
             return None
         self.note_epoch(epoch, epochs, last=last)
         self.bar_total, self.bar_at, self.bar_has_values = total, at, True
-        return self.move_within(at, total, sure=True)
+        return self.move_within(at, total, sure=True, unit=unit)
 
     def note_values(self) -> None:
         """Values came while a bar was shown: it is the training's bar."""

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from orchestrator.agent.telemetry.keys import Key, read_key, read_unit
+from orchestrator.agent.telemetry.keys import Key, read_key, read_scale, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.vocabulary import (
@@ -25,7 +25,8 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
 
-_FRACTION = re.compile(r"\s{0,2}/\s{0,2}|\s{1,2}of\s{1,2}")
+_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}of\s{1,2})")
+_SCOPE = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"loss": 0.5}
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
@@ -55,6 +56,12 @@ class Number(NamedTuple):
     of: int | None  # the position of its total
     key: Key | None
     after: str
+    scale: float = 1.0  # 1000 of "10k"
+    of_scale: float = 1.0
+
+    @property
+    def slot(self) -> Slot:
+        return Slot(self.at, self.of, self.scale, self.of_scale)
 
     @property
     def named(self) -> bool:
@@ -91,10 +98,12 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
                 numbers.append(Number(at - 1, None, None, texts[at]))
         elif joint and _FRACTION.fullmatch(joint):
-            numbers.append(Number(at, at + 1, read_key(texts[at], first=at == 0), texts[at + 2]))
+            key, after = read_key(texts[at], first=at == 0), texts[at + 2]
+            numbers.append(Number(at, at + 1, key, after, read_scale(joint), read_scale(after)))
             at += 2
         else:
-            numbers.append(Number(at, None, read_key(texts[at], first=at == 0), texts[at + 1]))
+            key, after = read_key(texts[at], first=at == 0), texts[at + 1]
+            numbers.append(Number(at, None, key, after, read_scale(after)))
             at += 1
     return numbers
 
@@ -122,6 +131,7 @@ class Builder:
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
+        self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
 
     def take(self, number: Number) -> None:
         if number.of is not None and not number.named and self._take_count(number):
@@ -150,7 +160,7 @@ class Builder:
 
     def _take_count(self, number: Number) -> bool:
         """Counts without a name: ``[11/5005]`` behind an epoch, ``20/ 108 batches``, ``5120/60000 samples``."""
-        slot, counted = Slot(number.at, number.of), number.counted
+        slot, counted = number.slot, number.counted
         samples = counted in SAMPLE_COUNTS
         if self.position_at == number.at:
             if self.step_rank > GLOBAL_RANK:
@@ -177,14 +187,15 @@ class Builder:
         ):
             self.settings += 1  # "lr=0.1, batch=32"
         elif rank < self.step_rank and (self.step_rank != POSITION_RANK or rank == GLOBAL_RANK):
-            self.set_step(Slot(number.at, number.of), rank)
+            self.set_step(number.slot, rank)
 
     def _take_epoch(self, number: Number, key: Key) -> None:
         if self.epoch is None and key.here() and not read_unit(number.after).bad:
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:
-        name = key.name()
+        scope = self.scopes.get(number.at, "")
+        name = _scoped(scope, key.name())
         self.prose = self.prose or key.prose
         plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key.last)
         self.loose, self.explicit = (
@@ -200,7 +211,8 @@ class Builder:
             return
         unit = read_unit(number.after, name)
         if not unit.bad:
-            self.add(Field(number.at, key.name(unit.name), unit.factor, open_end=number.after == " "))
+            name = _scoped(scope, key.name(unit.name))
+            self.add(Field(number.at, name, unit.factor, open_end=number.after == " "))
 
     def _take_unnamed(self, number: Number) -> None:
         """``12.3k tok/s`` and ``1epoch:train:51-100batch`` without a name before them."""
@@ -219,6 +231,7 @@ class Builder:
 
 def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     builder = Builder()
+    builder.scopes = _scopes_of(texts) if whole.count("{") > 1 else {}
     for number in _read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     prefix = _LOG_PREFIX.match(whole)
@@ -241,6 +254,28 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
     return None
+
+
+def _scopes_of(texts: tuple[str, ...]) -> dict[int, str]:
+    """By the place of a number within a dict of a dict, the name of the inner dict: ``{"eval": {"loss": 0.5}}``."""
+    found: dict[int, str] = {}
+    opened: list[str] = []
+    for at, text in enumerate(texts[:-1]):
+        for name, brace in _SCOPE.findall(text):
+            if brace != "}":
+                opened.append(name)
+            elif opened:
+                opened.pop()
+        if opened and opened[-1]:
+            found[at] = opened[-1]
+    return found
+
+
+def _scoped(scope: str, name: str) -> str:
+    """The name of a value of an inner dict: those of a training and of its evaluation are two metrics."""
+    word = scope.lower()
+    is_part = (word in EVALUATION or word in TRAINING) and not name.lower().startswith(word)
+    return f"{word}_{name}" if is_part else name
 
 
 def _is_often_measured(word: str) -> bool:

@@ -16,7 +16,7 @@ EDGES = ("|", "\u2502", "\u2503")
 _EDGE = re.compile("[|\u2502\u2503]")
 _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
-_ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs]*+")
+_ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs,]*+")
 _BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?:\d{{1,3}}|{NUMBER})%.*|{BAR}.*")
 _CELL_NUMBER = re.compile(
     r"[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE
@@ -69,12 +69,28 @@ class Tables:
         """Read a row below the last header; None if the line does not fit it."""
         line = _BAR_BEHIND.sub("", line).strip().strip("".join(EDGES))
         cells = _EDGE.split(line) if _EDGE.search(line) else line.split()
-        cells = [cell.strip().rstrip(":") for cell in cells]
+        cells = [cell.strip().rstrip(":,") for cell in cells]
         # A header that is printed once may have that of a validation behind it.
-        tables = [names for names in (self.names, *self.earlier.values()) if len(names) == len(cells)]
+        tables = self._of_width(len(cells))
+        if not tables and "," in line:
+            cells = [cell.strip() for cell in line.split(",")]
+            tables = self._of_width(len(cells))
         if not self.names or not tables:
             return None
         return _read_columns(next((names for names in tables if _begins(names, cells)), tables[0]), cells)
+
+    def _of_width(self, count: int) -> list[list[str]]:
+        return [names for names in (self.names, *self.earlier.values()) if len(names) == count]
+
+
+def _names_in(line: str) -> list[str]:
+    """The words between edges, commas or wide gaps."""
+    if _EDGE.search(line):
+        return _EDGE.split(line)
+    if "," in line:
+        names = line.split(",")
+        return names if all(len(name.split()) == 1 for name in names) else []  # else it is prose
+    return _GAP.split(line)
 
 
 def _begins(names: list[str], cells: list[str]) -> bool:
@@ -86,7 +102,7 @@ def _begins(names: list[str], cells: list[str]) -> bool:
 def header_names(line: str) -> list[str]:
     """The names of a table's columns; empty if the line is not a header."""
     line = _BAR_BEHIND.sub("", line).strip().rstrip(":").strip("".join(EDGES)).strip()
-    names = [name.strip() for name in (_EDGE.split(line) if _EDGE.search(line) else _GAP.split(line))]
+    names = [name.strip() for name in _names_in(line)]
     if not LEAST_COLUMNS <= len(names) <= MOST_COLUMNS or names[0].lower() not in HEADERS:
         return []
     if not all(name and len(name) <= 40 and (name[0].isalpha() or name == "#") for name in names):

@@ -16,7 +16,8 @@ _GROUPS = ",_\u00a0\u202f"  # between thousands
 _PADDING = re.compile(r"[ \t]{2,40}+(?=[-+.\d])")
 # Digits within a word are text: v2, mAP50-95, gpt-2, layer.0, Acc@1.  The character class at the start makes the search
 # fast, so the text that must not come before a number is checked after the number's first character.
-_FREE = r"(?<![\w.].)(?<![A-Za-z][-/@].)(?<![A-Za-z]\d-.)(?<![A-Za-z]\d\d-.)"
+# A count may have a total behind its scale: 10k/100k.
+_FREE = r"(?<![\w.].)(?:(?<![A-Za-z][-/@].)|(?<=\d[kKM]/.))(?<![A-Za-z]\d-.)(?<![A-Za-z]\d\d-.)"
 _THOUSANDS = rf"(?:[{_GROUPS}]\d{{3}})++(?![\d{_GROUPS}])(?:\.\d{{0,60}}+)?"
 _DIGITS = r"(?:\.\d{0,60}+)?"
 _SIGNED = rf"(?:\d{{1,3}}{_THOUSANDS}|\d{{1,60}}+{_DIGITS}|\.\d{{1,60}}+)"

@@ -2,7 +2,7 @@
 and put sessions to sleep.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -51,7 +51,7 @@ class IdleWatch:
         running = [each for each in leases if each.attempt.job.state == JobState.RUNNING]
         sessions = {each.attempt_id: each.attempt for each in running if each.attempt.job.is_session}
         self.sessions.look_in_time(list(sessions.values()), now_s)
-        working = self._working_sessions(sessions, running, shown, now)
+        working = self._working_sessions(sessions, running, leases, shown, now)
         by_attempt: dict[int, list[Lease]] = defaultdict(list)
         for lease in running:
             if lease.device_id in shown:
@@ -71,17 +71,21 @@ class IdleWatch:
         self,
         sessions: Mapping[int, Attempt],
         running: Iterable[Lease],
+        held: Iterable[Lease],
         shown: Mapping[str, float | None],
         now: datetime,
     ) -> set[int]:
         """The attempts among ``sessions`` that are at work on a device or beside it.
 
-        A device that shows no utilisation, such as a CPU slot, is no sign; a device that cannot be read is one.
+        A device that shows no utilisation, such as a CPU slot, is no sign; a device that cannot be read is one. What a
+        shared device shows may be its other holders' work, so it is no sign either.
         """
+        holders = Counter(lease.device_id for lease in held)
         busy = {
             lease.attempt_id
             for lease in running
-            if lease.device_id not in shown or (shown[lease.device_id] or 0.0) >= AT_WORK_PERCENT
+            if lease.device_id not in shown
+            or (holders[lease.device_id] == 1 and (shown[lease.device_id] or 0.0) >= AT_WORK_PERCENT)
         }
         return {
             pk

@@ -177,10 +177,11 @@ def _keep(row: Fetch, *, is_file: bool) -> None:
         files = [folder / DATA / entry["path"] for entry in entries]
         for path in files:
             path.chmod(0o444)
-        (folder / JOURNAL).unlink()
+        (folder / JOURNAL).unlink(missing_ok=True)
         sync_tree(folder / DATA, files)
         folder.rename(place)
     else:
+        (folder / MANIFEST).replace(place / MANIFEST)  # by it the next fetch knows what has not changed
         eviction.remove(folder)
         os.utime(place)
     size_bytes = sum(entry["size_bytes"] for entry in entries)

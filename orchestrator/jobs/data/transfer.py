@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from orchestrator.jobs.data.archives import Unpacking
 from orchestrator.jobs.data.causes import CannotFetch, cause_of
@@ -39,6 +39,7 @@ class Entry(TypedDict):
     size_bytes: int
     sha256: str
     identity: str
+    archive: NotRequired[str]  # the identity of the archive that it was in
 
 
 @dataclass(slots=True)
@@ -102,10 +103,14 @@ def fetch(request: Mapping[str, Any]) -> None:
     tell(total_bytes=total, files=len(files), private=is_private)
     size = "size unknown" if total is None else f"{total:,} bytes"
     log(f"{len(files):,} files, {size}, read {'with your credentials' if is_private else 'as anybody'}")
+    begun_s = time.monotonic()
+    if request["unpack"] and (entries := _unpacked_before(request["earlier"], files[0], folder / DATA)):
+        _finish(folder, entries, begun_s)
+        tell(done_bytes=sum(entry["size_bytes"] for entry in entries), finished=True, is_file=False)
+        return
     journal = Journal(folder, request["earlier"])
     target = folder / (ARCHIVE if request["unpack"] else DATA)
     progress = Progress(request["most_bytes"])
-    begun_s = time.monotonic()
 
     def take(file: RemoteFile) -> Entry:
         place = target / file.path
@@ -118,10 +123,14 @@ def fetch(request: Mapping[str, Any]) -> None:
     _remove_others(target, {file.path for file in files})
     if request["unpack"]:
         entries, is_file = unpack(folder, entries[0], request["most_bytes"]), False
+    _finish(folder, entries, begun_s)
+    tell(done_bytes=progress.done_bytes, finished=True, is_file=is_file)
+
+
+def _finish(folder: Path, entries: Sequence[Entry], begun_s: float) -> None:
     (folder / MANIFEST).write_text(json.dumps(sorted(entries, key=lambda entry: entry["path"])))
     shutil.rmtree(folder / ARCHIVE, ignore_errors=True)
     log(f"all there and verified after {time.monotonic() - begun_s:.1f} s")
-    tell(done_bytes=progress.done_bytes, finished=True, is_file=is_file)
 
 
 def unpack(folder: Path, archive: Entry, most_bytes: int) -> list[Entry]:
@@ -136,9 +145,34 @@ def unpack(folder: Path, archive: Entry, most_bytes: int) -> list[Entry]:
     files = unpacking.take(place)
     log(f"unpacked {len(files):,} files, {unpacking.size_bytes:,} bytes")
     return [
-        {"path": each.path, "size_bytes": each.size_bytes, "sha256": each.sha256, "identity": ""}
+        {
+            "path": each.path,
+            "size_bytes": each.size_bytes,
+            "sha256": each.sha256,
+            "identity": "",
+            "archive": archive["identity"],
+        }
         for each in files
     ]
+
+
+def _unpacked_before(earlier: str | None, archive: RemoteFile, target: Path) -> list[Entry]:
+    """Link the files of an earlier fetch that unpacked this very version of the archive; empty if none did."""
+    if earlier is None or not archive.identity or not Path(earlier, MANIFEST).exists():
+        return []
+    entries: list[Entry] = json.loads(Path(earlier, MANIFEST).read_text())
+    if any(entry.get("archive") != archive.identity for entry in entries):
+        return []
+    shutil.rmtree(target, ignore_errors=True)  # of a try that was killed
+    try:
+        for entry in entries:
+            place = target / entry["path"]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.link(Path(earlier, DATA, entry["path"]), place)
+    except OSError:  # removed just now, or with too many links: the archive is fetched
+        return []
+    log("the archive has not changed since it was unpacked")
+    return entries
 
 
 def _listed(

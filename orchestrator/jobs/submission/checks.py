@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator.exceptions import Impossible
+from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.submission import session_limits
@@ -25,12 +25,20 @@ LONGEST_DELAY = timedelta(days=366)
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
 
 
-def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser | None = None) -> JobSpec:
+def resolve(
+    user: AbstractBaseUser,
+    spec: JobSpec,
+    *,
+    asked_by: AbstractBaseUser | None = None,
+    continues: bool = False,
+) -> JobSpec:
     """Check what a job refers to, and fill in the versions of datasets and the full ids of jobs.
 
     Args:
         user: the owner of the job.
         asked_by: who submits the job for them; this person's role limits its priority.
+        continues: the job belongs to a sweep or service that was accepted in its project, which its owner may have
+            left since.
 
     Raises:
         Impossible: something does not exist, or can never fit the job.
@@ -43,7 +51,8 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
     _check_pool(user, spec, asked_by or user)
     _check_delay(spec)
     _check_secrets(user, spec)
-    check_shown(user, spec, {"project", "visibility"})
+    if not continues:
+        check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
     pinned = _pin_datasets(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
@@ -53,6 +62,19 @@ def check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
     """Refuse a bundle of other people's jobs: knowing its hash gives no right to run, and so read, the code."""
     if not Job.objects.visible_to(user).filter(bundle=sha256).exists():
         raise no_bundle(sha256)
+
+
+def check_own(spec: JobSpec) -> None:
+    """Refuse a job that only a service may begin: without one, nothing would send it requests or end it.
+
+    Raises:
+        Malformed: it is a replica of a service.
+    """
+    if spec.kind == "service":
+        sentence = (
+            "a replica is begun by its service; create the service with berth service or POST /services"
+        )
+        raise Malformed(f"kind: {sentence}.", fields={"kind": [sentence]})
 
 
 def check_shown(owner: AbstractBaseUser, spec: JobSpec, given: Container[str]) -> None:

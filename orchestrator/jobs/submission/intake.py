@@ -119,6 +119,7 @@ def accept(
     idempotency_key: str | None = None,
     endpoint: str = "jobs",
     beside: Callable[[Job], object] | None = None,
+    continues: bool = False,
 ) -> Accepted:
     """Accept a job; when this returns, the job is stored.
 
@@ -127,16 +128,19 @@ def accept(
         uploaded: SHA-256 of a bundle that this person is known to have uploaded; another bundle has to belong
             to a job that they may see.
         beside: writes further rows in the transaction that creates the job; an error there undoes both.
+        continues: the job belongs to a sweep or service that was accepted before.
 
     Raises:
         Malformed, TooLarge: the files or fields cannot be read.
         Impossible: well-formed, but can never run here.
         Forbidden: beyond what this person may ask for.
     """
+    if not continues:
+        checks.check_own(spec)
     # A repeated request gets the same answer, even if pools or datasets have changed since.
     request = repeated_requests.Request(user, endpoint, idempotency_key) if idempotency_key else None
     known = request is not None and request.is_known()
-    resolved = spec if known else checks.resolve(user, spec)
+    resolved = spec if known else checks.resolve(user, spec, continues=continues)
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
         checks.check_bundle(user, spec.source.bundle)
     is_fetched = code.is_fetched(spec, script, bundle)
@@ -364,6 +368,7 @@ def retry(
             "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
         )
     spec = parse_spec({**_kept_fields(job, changes), **changes, "source": code.source_of(job)})
+    checks.check_own(spec)
     rights.check_retry(user, job, changes)
     agents.check_clone(user, job)
     owner = job.owner

@@ -9,8 +9,9 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Pool
-from orchestrator.people import rights
+from orchestrator.people import agents, rights
 from orchestrator.scheduler import core, passes
+from orchestrator.scheduler.passes.facts import BEHIND_PEOPLE
 from orchestrator.spec.job_spec import GIB
 
 LONGEST_SEARCH_S = 1.0  # reached when more than 10,000 jobs wait
@@ -93,7 +94,7 @@ def _candidates(state: core.State, job: Job, viewer: AbstractBaseUser) -> Iterat
     for pool in _other_pools(job, viewer):
         yield Change("pool", pool), {"pool": pool}
     for priority in _higher(state, job, viewer):
-        yield Change("priority", priority), {"priority": priority}
+        yield Change("priority", priority), {"priority": priority - _behind(job)}
 
 
 def _fewer(gpus: int) -> Sequence[int]:
@@ -116,10 +117,21 @@ def _other_pools(job: Job, viewer: AbstractBaseUser) -> Iterator[str]:
             yield pool.name
 
 
+def _behind(job: Job) -> int:
+    """What a job's priority counts less than it says, as passes see it: an agent's job is behind people's."""
+    return BEHIND_PEOPLE if job.agent else 0
+
+
 def _higher(state: core.State, job: Job, viewer: AbstractBaseUser) -> list[int]:
     """Priorities just above the ones of other jobs in the pool, up to the viewer's highest."""
+    if agents.agent_of(viewer) is not None and not job._state.adding:
+        return []  # it may choose a priority at the submit only
     highest = rights.HIGHEST_PRIORITY[rights.right_in(viewer, job.pool_id)]
-    others = {other.priority for other in (*state.queued, *state.running) if other.pool == job.pool_id}
+    others = {
+        other.priority + _behind(job)
+        for other in (*state.queued, *state.running)
+        if other.pool == job.pool_id
+    }
     above = {priority + 1 for priority in others if job.priority <= priority < highest}
     return sorted(above)[:_PRIORITIES]
 

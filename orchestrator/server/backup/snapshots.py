@@ -117,7 +117,7 @@ def _put(path: Path, status: os.stat_result, target: Path, previous: Path | None
         target.symlink_to(path.readlink())
     elif not stat.S_ISREG(status.st_mode):
         return False
-    elif source := _linkable(path, status, previous, target.parent):
+    elif source := _linkable(path, status, previous, target, snapshot.folder / "home"):
         os.link(source, target, follow_symlinks=False)
         snapshot.linked += 1
     else:
@@ -127,7 +127,9 @@ def _put(path: Path, status: os.stat_result, target: Path, previous: Path | None
     return True
 
 
-def _linkable(path: Path, status: os.stat_result, previous: Path | None, folder: Path) -> Path | None:
+def _linkable(
+    path: Path, status: os.stat_result, previous: Path | None, target: Path, home: Path
+) -> Path | None:
     """The file that the new name may share: of the newest snapshot, or the state's own if it never changes."""
     if previous is not None:
         try:
@@ -142,9 +144,9 @@ def _linkable(path: Path, status: os.stat_result, previous: Path | None, folder:
             )
             if same and old.st_nlink < 60_000:  # ext4 allows 65,000 names
                 return previous
-    inside = path.relative_to(settings.HOME.root).parts
+    inside = target.relative_to(home).parts
     never_changes = inside[0] == "bundles" or (inside[0] == "jobs" and inside[2:3] == ("generations",))
-    return path if never_changes and status.st_dev == folder.stat().st_dev else None
+    return path if never_changes and status.st_dev == target.parent.stat().st_dev else None
 
 
 def copy_out(snapshot: Path, folder: Path) -> None:

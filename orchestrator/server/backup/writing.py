@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from django.conf import settings
 
@@ -132,19 +132,37 @@ def _settings_of(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def files_of(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
-    """Paths to back up, folders before their content; without sockets, pipes and temporary files."""
-    for folder, names, files in walk_tree(root):
+    """Paths to back up, folders before their content; without sockets, pipes and temporary files.
+
+    A folder of the state that lies elsewhere, such as ``jobs`` on a larger disk behind a link, is a plain folder in
+    the backup.
+    """
+    yield from _below(root, PurePosixPath(), checkpoints=checkpoints)
+    for path in sorted(root.iterdir()):
+        if path.is_symlink() and path.is_dir() and path.name not in LEFT_OUT:
+            yield path.resolve(), f"home/{path.name}"
+            yield from _below(path.resolve(), PurePosixPath(path.name), checkpoints=checkpoints)
+
+
+def _below(top: Path, place: PurePosixPath, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
+    """As ``files_of``, below one folder.
+
+    Args:
+        place: of the folder in the state.
+    """
+    for folder, names, files in walk_tree(top):
         here = Path(folder)
-        inside = here.relative_to(root)
-        if here == root:
+        inside = place / here.relative_to(top)
+        if not inside.parts:
             names[:] = [name for name in names if name not in LEFT_OUT]
+            files[:] = [name for name in files if not (here / name).is_dir()]  # links, whose targets follow
         if len(inside.parts) == 2 and inside.parts[0] == "jobs" and not checkpoints:
             names[:] = [name for name in names if name not in CHECKPOINT_FOLDERS]
         names[:] = [name for name in names if not name.endswith((".tmp", ".trash"))]
         if len(str(inside)) > LONGEST_PATH:
             names.clear()
         for name in (*names, *files):
-            if name in files and here == root and name.endswith(LEFT_OUT_FILES):
+            if name in files and not inside.parts and name.endswith(LEFT_OUT_FILES):
                 continue
             yield here / name, f"home/{inside / name}"
 
