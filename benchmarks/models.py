@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 from torch.utils.data import Dataset
 
@@ -123,6 +122,9 @@ SMALL_MODELS = (
 
 def measure_peak_bytes(model: nn.Module, sample: tuple[Any, Any], loss_fn: LossFn, plan: Plan) -> float:
     """The most alive in the second real step with AdamW on the CPU, counted by torch's own tracker."""
+    # Late import: it loads torch's compiler, which costs whoever only asks for a model two seconds.
+    from torch.distributed._tools.mem_tracker import MemTracker
+
     optimizer = torch.optim.AdamW(model.parameters())
     inputs, targets = (torch.stack([each] * plan.batch_size) for each in sample)
 

@@ -1,6 +1,7 @@
 """People, pools, devices and jobs for every test, and a state folder of its own for each."""
 
 import dataclasses
+import gc
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,17 @@ def lacking(reason: str) -> NoReturn:
 
 def pytest_configure(config: pytest.Config) -> None:
     hangs.watch(config, config.rootpath / "build" / "tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector, which then never looks at what was loaded and stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-django has put tests with transactions last

@@ -1,5 +1,6 @@
 """Marks that tests get from what they use, so that nobody has to write or forget them."""
 
+import functools
 import sys
 from collections.abc import Iterator
 
@@ -35,6 +36,7 @@ def _marks_of(item: pytest.Item) -> Iterator[str]:
         yield "torch"
 
 
+@functools.cache  # asked for each test of a module
 def _uses_torch(module: object) -> bool:
     """Does a module hold torch, or something that was made in a module which does?"""
     values = list(vars(module).values()) if module else []

@@ -10,6 +10,7 @@ from orchestrator.api import api
 from orchestrator.api.http.schema import TAG
 from orchestrator.models import AuditEntry, JobState, Person, Pool, PoolRight, Right, Role, Token
 
+PREFIX = "/api/v1/"
 OPEN = {"/health/live", "/health/ready"}
 # What a route asks for beyond being signed in; everything that is not here is for every submitter.
 OPERATORS_ONLY = {
@@ -50,9 +51,10 @@ METHODS = {"get", "post", "patch", "put", "delete"}
 
 
 def every_route() -> list[tuple[str, str]]:
+    schema = api.get_openapi_schema(path_prefix=PREFIX)  # as everybody asks for it: it is built once
     paths = {
-        path: each
-        for path, each in api.get_openapi_schema(path_prefix="/")["paths"].items()
+        "/" + path.removeprefix(PREFIX): each
+        for path, each in schema["paths"].items()
         if all(operation["tags"] != [TAG] for operation in each.values())
     }
     return [(method, path) for path, each in paths.items() for method in sorted(METHODS & each.keys())]

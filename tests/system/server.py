@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.waiting import PATIENCE_S, patience_s, wait_until
+from tests.waiting import PATIENCE_S, patience_s, pause_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 STATIC = "static"  # in a state folder
+EVERY_S = 0.05  # how often to ask at most
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
 COMMANDS = {
@@ -263,12 +264,13 @@ class Server:
     # Waiting
 
     def wait_until(self, condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
-        wait_until(condition, limit_s, self.logs, every_s=0.05)
+        wait_until(condition, limit_s, self.logs, every_s=EVERY_S)
 
     def wait_for_state(self, job_id: str, *states: str, limit_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait until the job is in one of ``states``; fails at once when it ends in another."""
         deadline = time.monotonic() + patience_s(limit_s)
         while True:
+            asked_s = time.monotonic()
             try:
                 job = self.job(job_id)
             except OSError:  # the web process was just killed
@@ -279,7 +281,7 @@ class Server:
             assert not ended, (
                 f"{job['state']} instead of {states}\n{json.dumps(job, indent=1)}\n{self.logs()}"
             )
-            time.sleep(0.05)
+            time.sleep(pause_s(time.monotonic() - asked_s, EVERY_S))
 
     def wait_for_end(self, job_id: str, limit_s: float = PATIENCE_S) -> dict[str, Any]:
         return self.wait_for_state(job_id, *FINAL, limit_s=limit_s)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.training.started import PATIENCE_S
-from training.launch import WarmLauncher
+from training.launch import WarmLauncher, WarmRun
 from training.report import Reporter
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,6 +40,25 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]
     warm = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
     yield warm
     warm.stop()
+
+
+@pytest.fixture
+def start_ranks(launcher: WarmLauncher, tmp_path: Path) -> Iterator[Callable[..., WarmRun]]:
+    """Start the ranks of a script in this test's folder, which write to ``output`` there; killed at the end."""
+    started: list[WarmRun] = []
+
+    def start(script: Path, *arguments: object, ranks: int = 1, **environment: str) -> WarmRun:
+        with (tmp_path / "output").open("ab") as output:
+            run = launcher.start(
+                script, [*map(str, arguments)], ranks=ranks, cwd=tmp_path, output=output,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment},
+            )  # fmt: skip
+        started.append(run)
+        return run
+
+    yield start
+    for run in started:
+        run.kill()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from training.report import Reporter
 from training.strategies.choose import make_strategy
 from training.strategies.stages import Stage, even_bounds
 from training.watch.balance import divide
-from training.watch.communication import busy_share
+from training.watch.communication import StepProfile, busy_share
 from training.watch.losses import BadLoss
 
 Lines = Callable[[], list[dict[str, Any]]]
@@ -351,3 +351,18 @@ def test_time_in_collectives_is_counted_once_where_they_overlap() -> None:
 
     assert busy_share(spans) == pytest.approx(0.45)
     assert busy_share([]) == 0
+
+
+def test_share_of_a_step_is_the_one_of_the_events_that_the_profiler_lists() -> None:
+    profile = StepProfile()
+    matrix = torch.ones(200, 200)
+    profile.start()
+    for name in ("gloo:all_reduce", "aten::add", "gloo:send"):
+        with torch.profiler.record_function(name):
+            matrix = matrix @ matrix / 200
+
+    share = profile.stop()
+
+    listed = [(each.name, each.time_range.start, each.time_range.end) for each in profile._profile.events()]
+    assert 0 < share < 1
+    assert share == pytest.approx(busy_share(listed), abs=1e-3)

@@ -16,19 +16,21 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from tests.training.started import PATIENCE_S
+from tests.waiting import wait_until
 from training import TrainConfig, Trainer
 from training.checkpoint import store
 from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.config import ConfigError
 from training.data import DataError
+from training.launch import ENTRY, WarmRun
 from training.model.objective import default_loss
 from training.report import Reporter
 from training.trainer import EXIT_STOPPED, Stopped
 
-REPOSITORY = Path(__file__).parents[2]
 RUN = Path(__file__).with_name("runs.py")
 Lines = Callable[[], list[dict[str, Any]]]
 StartPython = Callable[..., subprocess.Popen[str]]
+StartRanks = Callable[..., WarmRun]
 
 
 def linear_data(length: int = 60) -> TensorDataset:
@@ -252,23 +254,24 @@ def reported_losses(file: Path) -> dict[int, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_f17_losses_after_kills_and_resumes_are_equal_bit_for_bit(
-    workers: int, tmp_path: Path, start_python: StartPython
+    workers: int, tmp_path: Path, start_ranks: StartRanks
 ) -> None:
-    through = start_python(RUN, workers, 60, BERTH_CHECKPOINT_DIR="whole", BERTH_METRICS_FILE="whole.jsonl")
-    assert through.wait(PATIENCE_S) == 0, through.communicate()
-    environment = {"BERTH_CHECKPOINT_DIR": "parts", "BERTH_METRICS_FILE": "parts.jsonl"}
+    whole = {"BERTH_CHECKPOINT_DIR": "whole", "BERTH_METRICS_FILE": "whole.jsonl"}
+    assert start_ranks(RUN, workers, 60, **whole).wait(PATIENCE_S) == [0], (tmp_path / "output").read_text()
+    parts = {"BERTH_CHECKPOINT_DIR": "parts", "BERTH_METRICS_FILE": "parts.jsonl"}
     for attempt, least_step in enumerate((8, 20, 33), start=1):
-        process = start_python(RUN, workers, 60, 0.005, BERTH_ATTEMPT=str(attempt), **environment)
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(place.step >= least_step for place in store.list_places(tmp_path / "parts")):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
+        run = start_ranks(RUN, workers, 60, 0.005, BERTH_ATTEMPT=str(attempt), **parts)
+        wait_until(
+            lambda least_step=least_step: any(  # type: ignore[misc]  # a default binds it
+                place.step >= least_step for place in store.list_places(tmp_path / "parts")
+            ),
+            message=(tmp_path / "output").read_text,
+        )
+        os.kill(run.pids[0], signal.SIGKILL)
+        assert run.wait(PATIENCE_S) == [-signal.SIGKILL], "it ended before it was killed"
 
-    last = start_python(RUN, workers, 60, BERTH_ATTEMPT="4", **environment)
-    assert last.wait(PATIENCE_S) == 0, last.communicate()
+    last = start_ranks(RUN, workers, 60, BERTH_ATTEMPT="4", **parts)
+    assert last.wait(PATIENCE_S) == [0], (tmp_path / "output").read_text()
 
     assert reported_losses(tmp_path / "parts.jsonl") == reported_losses(tmp_path / "whole.jsonl")
 
@@ -289,27 +292,14 @@ def test_sigterm_ends_a_run_and_loses_no_step(tmp_path: Path, start_python: Star
     assert not (tmp_path / "finished").exists()
 
 
-@pytest.fixture
-def torchrun(start_python: StartPython) -> Callable[..., subprocess.Popen[str]]:
-    """Ranks start through our entry: torch with gloo may abort where the interpreter ends by itself."""
-
-    def start(ranks: int, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-        options = ("--standalone", "--nproc-per-node", ranks, REPOSITORY / "training" / "entry.py")
-        return start_python(
-            "from torch.distributed.run import main; main()", *options, *arguments, **environment
-        )
-
-    return start
-
-
 @pytest.mark.slow
-def test_two_ranks_train_as_one_with_twice_the_batch(tmp_path: Path, torchrun: StartPython) -> None:
+def test_two_ranks_train_as_one_with_twice_the_batch(tmp_path: Path, start_ranks: StartRanks) -> None:
     """Equal within rounding: averaging over two ranks adds in another order."""
     script = tmp_path / "compare.py"
     script.write_text(COMPARE)
     for ranks in (1, 2):
-        process = torchrun(ranks, script, BERTH_CHECKPOINT_DIR=f"c{ranks}")
-        assert process.wait(PATIENCE_S) == 0, process.communicate()
+        run = start_ranks(script, ranks=ranks, BERTH_CHECKPOINT_DIR=f"c{ranks}")
+        assert run.wait(PATIENCE_S) == [0] * ranks, (tmp_path / "output").read_text()
 
     alone, together = (torch.load(tmp_path / f"weights{ranks}.pt") for ranks in (1, 2))
     for name, weight in alone.items():
@@ -336,11 +326,11 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.mark.slow
-def test_number_of_ranks_may_change_between_attempts(tmp_path: Path, torchrun: StartPython) -> None:
+def test_number_of_ranks_may_change_between_attempts(tmp_path: Path, start_ranks: StartRanks) -> None:
     environment = {"BERTH_CHECKPOINT_DIR": "c", "BERTH_METRICS_FILE": "m"}
     for attempt, (ranks, steps) in enumerate(((2, 10), (1, 20), (2, 30)), start=1):
-        process = torchrun(ranks, RUN, 0, steps, BERTH_ATTEMPT=str(attempt), **environment)
-        assert process.wait(PATIENCE_S) == 0, process.communicate()
+        run = start_ranks(RUN, 0, steps, ranks=ranks, BERTH_ATTEMPT=str(attempt), **environment)
+        assert run.wait(PATIENCE_S) == [0] * ranks, (tmp_path / "output").read_text()
 
     assert sorted(reported_losses(tmp_path / "m")) == list(range(1, 31))
     resumed = [line for line in (tmp_path / "m").read_text().splitlines() if '"resumed"' in line]
@@ -349,10 +339,14 @@ def test_number_of_ranks_may_change_between_attempts(tmp_path: Path, torchrun: S
 
 @pytest.mark.slow
 def test_sigterm_to_both_ranks_saves_one_step_that_they_agree_on(
-    tmp_path: Path, torchrun: StartPython
+    tmp_path: Path, start_python: StartPython
 ) -> None:
     every = 400  # seldom, so that the stop does not meet a step that is saved anyway
-    process = torchrun(2, RUN, 0, 50_000, 0.002, every, BERTH_CHECKPOINT_DIR="c", BERTH_METRICS_FILE="m")
+    # Ranks start through our entry: torch with gloo may abort where the interpreter ends by itself.
+    process = start_python(
+        "from torch.distributed.run import main; main()", "--standalone", "--nproc-per-node", 2, ENTRY,
+        RUN, 0, 50_000, 0.002, every, BERTH_CHECKPOINT_DIR="c", BERTH_METRICS_FILE="m",
+    )  # fmt: skip
     deadline = time.monotonic() + PATIENCE_S
     while not store.list_places(tmp_path / "c"):
         assert process.poll() is None, process.communicate()

@@ -1,8 +1,7 @@
 """Share of a step that ranks spend in collectives."""
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, profiler
@@ -52,8 +51,18 @@ class StepProfile:
         if torch.cuda.is_available():
             torch.cuda.current_stream().synchronize()
         self._profile.stop()
-        events: Iterable[Any] = self._profile.events() or ()  # type: ignore[no-untyped-call]  # as above
-        return busy_share((each.name, each.time_range.start, each.time_range.end) for each in events)
+        return busy_share(self._spans())
+
+    def _spans(self) -> Iterator[tuple[str, float, float]]:
+        """Name, start and end of every event, as recorded.
+
+        `profile.events()` builds an object with forty fields for each and a tree of all of them: two seconds for a step
+        of FSDP on a small model, in which the training stands still.
+        """
+        recorder = self._profile.profiler
+        if recorder is not None and recorder.kineto_results is not None:
+            for event in recorder.kineto_results.events():
+                yield event.name(), event.start_ns(), event.end_ns()
 
 
 def busy_share(spans: Iterable[tuple[str, float, float]]) -> float:
