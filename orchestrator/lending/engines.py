@@ -1,6 +1,7 @@
 """The engine of each pool that has a lender."""
 
-from orchestrator.lending.port import LendingEngine, Refused
+from orchestrator.lending.kubernetes_jobs import KubernetesJobs, Namespace
+from orchestrator.lending.port import LendingEngine
 from orchestrator.lending.slurm import Partition, Slurm
 from orchestrator.models import Lender, LendingSystem
 
@@ -13,4 +14,4 @@ def engine_of(lender: Lender) -> LendingEngine:
     """
     if lender.system == LendingSystem.SLURM:
         return Slurm(Partition(lender.partition, lender.account, lender.via, lender.python))
-    raise Refused(f"This version of Berth cannot ask {lender.get_system_display()} for devices.")
+    return KubernetesJobs(Namespace(lender.partition or "default", lender.image, lender.python or "python"))
