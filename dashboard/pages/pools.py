@@ -11,7 +11,21 @@ from django.views.decorators.http import require_GET
 from dashboard.pages.reader import signed_in
 from dashboard.parts import device_day, wall
 from orchestrator.live.readings import NowReadings, read_now
-from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
+from orchestrator.models import (
+    AdminState,
+    Booking,
+    Device,
+    Health,
+    Job,
+    Lease,
+    Lender,
+    Pilot,
+    Pool,
+    PoolRight,
+    Quota,
+    Right,
+    Role,
+)
 from orchestrator.people import rights
 from orchestrator.scheduler.capacity import read_capacity
 from orchestrator.scheduler.passes.neighbours import beside_now
@@ -53,6 +67,8 @@ class PoolEntry(TypedDict):
     may_operate: bool
     rights: list[PoolRight]
     bookings: list[Booking]
+    lender: Lender | None
+    pilots: list[Pilot]
 
 
 def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wall.Tile]:
@@ -61,11 +77,19 @@ def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wal
 
 def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right: Role) -> PoolEntry:
     may_operate = right in OPERATES
+    # Devices that a cluster took back are not missed.
+    lender = Lender.objects.filter(pool=pool).first()
     return {
         "pool": pool,
-        "tiles": [tiles[device.pk] for device in devices if device.pool_id == pool.pk],
+        "tiles": [
+            tiles[device.pk]
+            for device in devices
+            if device.pool_id == pool.pk and not (lender and device.health == Health.MISSING)
+        ],
         "may_operate": may_operate,
         "rights": list(PoolRight.objects.filter(pool=pool).select_related("user")) if may_operate else [],
+        "lender": lender,
+        "pilots": list(pool.pilots.open()),
         "bookings": list(Booking.objects.filter(pool=pool).order_by("-pk")[:MOST_BOOKINGS]),
     }
 

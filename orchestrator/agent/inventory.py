@@ -11,7 +11,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
-from orchestrator.models import CPU_POOL, Device, Health, Lease, Pool
+from orchestrator.models import CPU_POOL, Device, Health, Lease, Pilot, Pool
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ MISSING_TEXT = "It is not there any more."
 def record_inventory(present: list[DeviceInfo], silent: Collection[str] = ()) -> None:
     """Add new devices to the default pool, refresh existing ones, and mark those that are gone.
 
-    CPU slots beside GPUs get a pool of their own, so that no job for a GPU is placed on them.
+    Devices of a pilot go to its pool.  CPU slots beside GPUs get a pool of their own, so that no job for a GPU is placed on them.
 
     A device that is gone for good keeps its row while usage or history refers to it.
 
@@ -33,10 +33,11 @@ def record_inventory(present: list[DeviceInfo], silent: Collection[str] = ()) ->
     with transaction.atomic():
         pool, _ = Pool.objects.get_or_create(name=DEFAULT_POOL)
         rows = {row.id: row for row in Device.objects.all()}
+        lent = {pilot.name: pilot.pool for pilot in Pilot.objects.open().select_related("pool")}
         beside = {info.kind for info in present} > {"cpu"}
         slots = Pool.objects.get_or_create(name=CPU_POOL, defaults=CPU_POOL_FACTS)[0] if beside else pool
         for info in present:
-            _record(info, rows.get(info.id), slots if info.kind == "cpu" else pool)
+            _record(info, rows.get(info.id), slots if info.kind == "cpu" else pool, lent.get(info.node))
         gone = [row for row in rows.values() if row.id not in {info.id for info in present}]
         for row in gone:
             if row.node in silent:
@@ -51,7 +52,7 @@ def record_inventory(present: list[DeviceInfo], silent: Collection[str] = ()) ->
         wakeups.schedule()
 
 
-def _record(info: DeviceInfo, row: Device | None, pool: Pool) -> None:
+def _record(info: DeviceInfo, row: Device | None, pool: Pool, lent_to: Pool | None) -> None:
     facts = {
         "index": info.index,
         "kind": info.kind,
@@ -66,10 +67,12 @@ def _record(info: DeviceInfo, row: Device | None, pool: Pool) -> None:
         "driver": info.driver or "",
     }
     if row is None:
-        Device.objects.create(id=info.id, pool=pool, **facts)
+        Device.objects.create(id=info.id, pool=lent_to or pool, **facts)
         return
     for name, value in facts.items():
         setattr(row, name, value)
+    if lent_to is not None:
+        row.pool = lent_to  # whichever pool had it lent before
     if row.health in {Health.MISSING, Health.SILENT}:
         row.health = Health.OK
     row.save()

@@ -24,6 +24,7 @@ class Happened(StrEnum):
     STARTS = "starts"
     MAKES_ROOM = "makes_room"
     MAKES_ROOM_FOR_BOOKING = "makes_room_for_booking"
+    ALLOCATION_ENDS = "allocation_ends"
     GETS_ROOM = "gets_room"
     NEVER_FITS = "never_fits"
     NEEDED_JOB_ENDED = "needed_job_ended"

@@ -20,6 +20,7 @@ from orchestrator.models.jobs import (
     StopReason,
 )
 from orchestrator.models.ledger import DeviceSpan, Use
+from orchestrator.models.lending import Lender, LendingSystem, Pilot, PilotState
 from orchestrator.models.model_versions import ModelVersion
 from orchestrator.models.notices import Notice, NoticeTarget, Occasion
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
@@ -83,6 +84,8 @@ __all__ = [
     "JobView",
     "LastSeen",
     "Lease",
+    "Lender",
+    "LendingSystem",
     "LinkKind",
     "LoneRun",
     "MemberRole",
@@ -96,6 +99,8 @@ __all__ = [
     "Outbox",
     "OwnerUse",
     "Person",
+    "Pilot",
+    "PilotState",
     "Pool",
     "PoolRight",
     "Project",

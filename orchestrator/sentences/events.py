@@ -99,6 +99,11 @@ def _makes_room_for_booking(booking: str) -> str:
     return f"Makes room for {booking}, as the calendar says."
 
 
+@says(Happened.ALLOCATION_ENDS)
+def _allocation_ends(booking: str) -> str:
+    return f"Stops with a checkpoint before {booking}."
+
+
 @says(Happened.GETS_ROOM)
 def _gets_room(job: str, owner: str) -> str:
     return f"{job} of {owner} is stopped to make room."

@@ -157,6 +157,11 @@ def _unavailable(facts: Facts, now_s: float) -> str:
 def _impossible(facts: Facts, now_s: float) -> str:
     """Why the pool can never fit a job."""
     gpus, pool = facts["gpus"], facts["pool"]
+    if facts.get("needs_this_server"):
+        return (
+            f"Needs data, packages, a Python or a socket of this server, but the devices of pool {pool} are lent. "
+            "Choose another pool."
+        )
     wanted = f"{gpus} {noun(facts['device_kinds'], gpus)}"
     if "most_bytes" in facts:
         largest = "the largest has" if gpus == 1 else "so many have only"
@@ -251,6 +256,28 @@ def _no_devices(facts: Facts, now_s: float) -> str:
     return f"Pool {facts['pool']} has no devices now; an administrator can add some."
 
 
+def _lent(facts: Facts, now_s: float) -> str:
+    """What another system was asked for, in its own words where it refuses."""
+    system = facts["system"]
+    if "needs_s" in facts:
+        return (
+            f"Needs {lasting(facts['needs_s'])}, but jobs can use an allocation of {system} for {lasting(facts['longest_s'])}. "
+            "Give it a shorter time limit, or make it preemptible if it continues from checkpoints."
+        )
+    if "problem" in facts:
+        return f"Waits for {system}, which refuses an allocation: {facts['problem']}"
+    if facts.get("most") == 0:
+        return f"Waits for {system}, which an administrator has told to lend this pool nothing."
+    if "most" in facts:
+        return f"Waits for {system}: all {facts['most']} allocations of the pool are in use or coming."
+    if not facts["waiting"]:
+        return f"Waits for {system}, which is asked for an allocation."
+    reason = f" ({facts['reason']})" if facts.get("reason") else ""
+    expected_s = facts.get("expected_s")
+    when = "" if expected_s is None or expected_s <= now_s else f", expected in {lasting(expected_s - now_s)}"
+    return f"Waits for an allocation of {system}{reason}{when}."
+
+
 def _pool(facts: Facts, now_s: float) -> str:
     if "driver" in facts:
         return f"Waits for the driver: {facts['driver']}"
@@ -267,6 +294,7 @@ WAITS: dict[str, Words] = {
     "reserved": _reserved,
     "unavailable": _unavailable,
     "no_devices": _no_devices,
+    "lent": _lent,
     "pool": _pool,
     "depends": _depends,
     "not_before": _not_before,

@@ -40,6 +40,8 @@ ADMINS_ONLY = {
     ("post", "/people/{username}/password"),
     ("delete", "/people/{username}/second-factor"),
     ("post", "/pools"),
+    ("put", "/pools/{pool_id}/lender"),
+    ("delete", "/pools/{pool_id}/lender"),
     ("get", "/audit"),
     ("get", "/quotas"),
     ("post", "/quotas"),

@@ -19,6 +19,8 @@ from orchestrator.models import (
     Job,
     JobEvent,
     JobState,
+    Lender,
+    Pilot,
     Pool,
     PoolRight,
     Quota,
@@ -187,6 +189,26 @@ def _settings(home: Home, me: User, other: User, make: Makers, free: Device) -> 
     Dataset.objects.create(name="words-" * 12, root=folder, path="words/" * 12, owner=other)
     PoolRight.objects.create(pool=make.pool("lab"), user=other, right=Right.SUBMIT)
     Quota.objects.create(user=other, max_devices=2)
+    now = timezone.now()
+    Lender.objects.create(
+        pool=make.pool("lab"),
+        system="slurm",
+        partition=LONG[:60],
+        gpus=4,
+        problem=WORDS[:400],
+        problem_at=now,
+    )
+    pilot = {
+        "pool": make.pool("lab"),
+        "system": "slurm",
+        "devices": 4,
+        "longest_s": 3600,
+        "requested_at": now,
+    }
+    Pilot.objects.create(
+        name="lab-slurm-1", tag="a", state="held", grant="4711", where=LONG[:60], until=now, **pilot
+    )
+    Pilot.objects.create(name="lab-slurm-2", tag="b", state="waiting", reason=WORDS[:200], **pilot)
     booking = Booking.objects.create(
         name=WORDS[:100],
         pool=free.pool,

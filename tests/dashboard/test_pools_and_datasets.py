@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from orchestrator.exceptions import NotFound
 from orchestrator.jobs import pushing
-from orchestrator.models import Booking, Dataset, DatasetRoot, Device, PoolRight, Quota, Right
+from orchestrator.models import Booking, Dataset, DatasetRoot, Device, Lender, Pilot, PoolRight, Quota, Right
 from tests.api.conftest import ApiClient
 from tests.dashboard.markup import html_of
 
@@ -42,6 +42,44 @@ def test_an_operator_of_one_pool_changes_that_one(reader, ada, make_device, make
     assert "PATCH /api/v1/pools/lab" in page
     assert "PATCH /api/v1/pools/default" not in page
     assert "/api/v1/quotas" not in page
+
+
+def test_pool_tells_what_a_cluster_lends_and_why_it_refuses(reader, ada, make_pool):
+    now = timezone.now()
+    pool = make_pool("cluster")
+    Lender.objects.create(
+        pool=pool,
+        system="slurm",
+        partition="gpu",
+        gpus=4,
+        problem="sbatch: error: <bad> account",
+        problem_at=now,
+    )
+    row = {"pool": pool, "system": "slurm", "devices": 4, "longest_s": 3600, "requested_at": now}
+    Pilot.objects.create(
+        name="cluster-slurm-1", tag="a", grant="17", state="waiting", reason="Priority", **row
+    )
+    Pilot.objects.create(name="cluster-slurm-9", tag="b", grant="3", state="ended", **row)
+
+    page = html_of(reader(ada).get(reverse("pools")))
+
+    assert "Lent by Slurm" in page
+    assert "each of 4 devices for 4 h" in " ".join(page.split())
+    assert "sbatch: error: &lt;bad&gt; account" in page
+    assert "cluster-slurm-1" in page
+    assert "Priority" in page
+    assert "cluster-slurm-9" not in page
+    assert "No devices" not in page
+
+
+def test_device_that_a_cluster_took_back_is_not_missed(reader, ada, make_device, make_pool):
+    pool = make_pool("cluster")
+    device = make_device(0, pool=pool, node="cluster-slurm-1", health="missing")
+    assert device.label in html_of(reader(ada).get(reverse("pools")))
+
+    Lender.objects.create(pool=pool, system="slurm")
+
+    assert device.label not in html_of(reader(ada).get(reverse("pools")))
 
 
 def test_an_administrator_sees_quotas(reader, root, ada, make_pool):

@@ -1,15 +1,17 @@
 """``manage.py node``: lists, drains and forgets servers, and refuses what cannot work with a sentence."""
 
 import json
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
 from orchestrator.agent.inventory import record_inventory
 from orchestrator.management.commands.node import _why_ended
-from orchestrator.models import AdminState, AuditEntry, Device
+from orchestrator.models import AdminState, AuditEntry, Device, Pilot
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.ray_cluster import Address
 from orchestrator.nodes.reports import read_reports, write_report
@@ -44,6 +46,34 @@ def test_list_names_servers_with_devices_and_jobs(joined):
 
 def test_list_says_for_how_long_a_server_is_silent(silent):
     assert node("list").startswith("gpu2  silent for ")
+
+
+def test_list_names_what_a_cluster_lends_with_its_number_and_its_end(joined, make_pool):
+    now = timezone.now()
+    lent = {
+        "pool": make_pool("cluster"),
+        "system": "slurm",
+        "devices": 2,
+        "longest_s": 3600,
+        "requested_at": now,
+    }
+    Pilot.objects.create(
+        name="gpu2",
+        tag="a",
+        grant="17",
+        state="held",
+        held_at=now,
+        until=now + timedelta(minutes=90, seconds=5),
+        **lent,
+    )
+    Pilot.objects.create(
+        name="cluster-slurm-1", tag="b", grant="18", state="waiting", reason="Priority", **lent
+    )
+
+    assert node("list").splitlines() == [
+        "gpu2  answers  2 devices, 0 jobs  Slurm 17, ends in 1 h 30 min",
+        "cluster-slurm-1  waiting  Slurm 18 (Priority)",
+    ]
 
 
 def test_list_without_servers_says_so(home, db):

@@ -13,6 +13,7 @@ DEAREST = (
     "tests/system/test_kills.py",
     "tests/system/test_life.py",
     "tests/chaos/test_campaign.py",
+    "tests/system/test_slurm.py",  # where Slurm is installed
     "tests/scheduler/core/test_sequences.py",
     "tests/training/test_strategies.py",
     "tests/dashboard/test_browser_axe.py",

@@ -170,6 +170,7 @@ SAMPLES = {
     "list_pools": Sample(None, None, "berth.pools()"),
     "make_pool": Sample({"name": "teaching"}),
     "change_pool": Sample({"description": "for the course"}),
+    "set_lender": Sample({"system": "slurm", "partition": "gpu", "gpus": 4, "cpus": 32, "longest_s": 14400}),
     "give_right": Sample({"right": "submit"}),
     "change_person": Sample({"role": "submitter"}),
     "make_person": Sample({"username": "ana", "name": "Ana Costa", "role": "submitter"}),

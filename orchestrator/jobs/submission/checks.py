@@ -14,7 +14,7 @@ from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.submission import session_limits
-from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Pool
+from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Lender, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
 from orchestrator.spec.git_source import folder_of, is_below
@@ -147,11 +147,15 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
     there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
     sizes = list(there.values_list("memory_bytes", flat=True))
     least = spec.min_gpus or spec.device_count
-    if least > len(sizes):
-        has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
+    lent = _lent(pool)
+    if lent >= least:  # more may come, of the size that those have had that came before
+        sizes = sorted(pool.devices.values_list("memory_bytes", flat=True))[-1:] * max(lent, len(sizes))
+    count = len(sizes) or lent
+    if least > count:
+        has = f"{count} device{'' if count == 1 else 's'}" if count else "no devices"
         raise _impossible("gpus", f"Pool {pool.name} has {has}; {least} were asked for.")
     wanted = spec.gpu_memory_bytes
-    if wanted is not None and (fit := sum(size >= wanted for size in sizes)) < least:
+    if wanted is not None and sizes and (fit := sum(size >= wanted for size in sizes)) < least:
         has = "no device" if not fit else "only one device" if fit == 1 else f"only {fit} devices"
         raise _impossible(
             "gpu_memory_gib",
@@ -163,6 +167,12 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
         raise _impossible(
             "python", f"Pool {pool.name} has no interpreter {spec.python!r}; registered: {known}."
         )
+
+
+def _lent(pool: Pool) -> int:
+    """The devices of one allocation of the system that lends to a pool; 0 without one."""
+    lender = Lender.objects.filter(pool=pool).exclude(most_pilots=0).first()
+    return 0 if lender is None else lender.devices
 
 
 def _check_delay(spec: JobSpec) -> None:

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.lending.serve import Lending
 from orchestrator.links.serve import serve
 from orchestrator.nodes.ray_cluster import Address
 
@@ -27,7 +28,13 @@ class Command(BaseCommand):
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
+        address = Address(*settings.ENVIRONMENT.nodes)
+        lending = Lending(str(address), stopping)
+        lending.start()
         try:
-            serve(Address(*settings.ENVIRONMENT.nodes), stopping)
+            serve(address, stopping)
         except OrchestratorError as error:
             raise CommandError(str(error)) from None
+        finally:
+            stopping.set()
+            lending.join(timeout=2)

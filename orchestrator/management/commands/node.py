@@ -13,11 +13,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
 
 from berth import words
 from orchestrator.jobs.launch.engines import order_of
 from orchestrator.live import wakeups
-from orchestrator.models import AdminState, Attempt, Device
+from orchestrator.models import AdminState, Attempt, Device, Pilot
 from orchestrator.nodes import ray_cluster
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.ray_cluster import Address
@@ -147,7 +148,8 @@ class Command(BaseCommand):
 
     def _list(self) -> None:
         reports = read_reports(settings.HOME.nodes)
-        if not reports:
+        pilots = {pilot.name: pilot for pilot in Pilot.objects.open()}
+        if not reports and not pilots:
             self.stdout.write("No other server has joined this one.")
         for report in reports:
             answers = (
@@ -158,7 +160,10 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"{report.name}  {answers}{', draining' if draining else ''}  "
                 f"{words.plural(len(report.devices), 'device')}, {words.plural(live, 'job')}"
+                f"{_lent(pilots.pop(report.name, None))}"
             )
+        for pilot in pilots.values():
+            self.stdout.write(f"{pilot.name}  {'coming' if pilot.held_at else 'waiting'}{_lent(pilot)}")
 
     def _forget(self, name: str, *, lost: bool) -> None:
         report = next((each for each in read_reports(settings.HOME.nodes) if each.name == name), None)
@@ -195,6 +200,20 @@ class Command(BaseCommand):
         wakeups.schedule()
         wakeups.publish("devices")
         self.stdout.write(text)
+
+
+def _lent(pilot: Pilot | None) -> str:
+    """What is to be said of a server that a cluster lends."""
+    if pilot is None:
+        return ""
+    grant = f" {pilot.grant}" if pilot.grant else ""
+    reason = f" ({pilot.reason})" if pilot.reason else ""
+    moment = pilot.until or pilot.expected_at
+    if moment is None:
+        return f"  {pilot.get_system_display()}{grant}{reason}"
+    in_s = (moment - timezone.now()).total_seconds()
+    when = f"{'ends' if pilot.until else 'expected'} in {words.duration(max(0.0, in_s))}"
+    return f"  {pilot.get_system_display()}{grant}{reason}, {when}"
 
 
 def _address(text: str) -> Address:

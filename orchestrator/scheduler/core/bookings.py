@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.scheduler.core.decisions import Vacate
-from orchestrator.scheduler.core.ends import SETTLE_S, end_of
+from orchestrator.scheduler.core.ends import SETTLE_S, end_of, needed_s
 from orchestrator.scheduler.core.types import (
     Booking,
     Device,
@@ -98,8 +98,7 @@ def _keep_away(job: QueuedJob, state: State, booked: Booked, policy: Policy) -> 
         for booking in state.bookings
         if booking.pool == job.pool
         and job.owner not in booking.owners
-        and _crosses(job, booking, state.now, policy)
-        and (not job.preemptible or state.now >= _leaves_at(job, booking) - _WORTHWHILE_S)
+        and _closed_to(job, booking, state.now, policy)
     )
     if not closed:
         return job
@@ -108,15 +107,34 @@ def _keep_away(job: QueuedJob, state: State, booked: Booked, policy: Policy) -> 
     return replace(job, constraints=constraints, kept_away_by=(*job.kept_away_by, *closed))
 
 
-def vacated(state: State, booked: Booked) -> tuple[Vacate, ...]:
+def _closed_to(job: QueuedJob, booking: Booking, now: float, policy: Policy) -> bool:
+    """Whether a booking for others keeps a job away now."""
+    if booking.ends_there and booking.until is not None:
+        if now >= booking.start - min(_WORTHWHILE_S, (booking.until - booking.start) / 5):
+            return True
+        needs_s = needed_s(job)  # a job of unknown end starts: it can go on elsewhere, or begins again there
+        return needs_s is not None and now + needs_s > booking.start
+    if not _crosses(job, booking, now, policy):
+        return False
+    return not job.preemptible or now >= _leaves_at(job, booking) - _WORTHWHILE_S
+
+
+def _must_leave(job: RunningJob, booking: Booking, now: float, policy: Policy) -> bool:
+    """Whether a job on a booking's devices is to be stopped now."""
+    if not booking.ends_there or booking.until is None:
+        return now >= _leaves_at(job, booking) and job.preemptible
+    latest = end_of(job, now, policy).latest
+    return now >= booking.start and (latest is None or latest > booking.until)
+
+
+def vacated(state: State, booked: Booked, policy: Policy) -> tuple[Vacate, ...]:
     """Jobs that must leave now so that their devices are free when a booking begins."""
     leaving: dict[str, Vacate] = {}
     for booking in sorted(state.bookings, key=lambda one: (one.start, one.id)):
         for job in state.running:
-            due = _leaves_at(job, booking)
             on_it = any(share.device_id in booked[booking.id] for share in job.shares)
-            if on_it and state.now >= due and job.preemptible and job.owner not in booking.owners:
-                leaving.setdefault(job.id, Vacate(job.id, booking.name))
+            if on_it and job.owner not in booking.owners and _must_leave(job, booking, state.now, policy):
+                leaving.setdefault(job.id, Vacate(job.id, booking.name, ends_there=booking.ends_there))
     gone = {job.id for job in state.running if job.stopping}
     return tuple(leaving[id_] for id_ in sorted(leaving) if id_ not in gone)
 

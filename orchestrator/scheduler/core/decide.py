@@ -46,7 +46,7 @@ def _decide_by_calendar(state: State, policy: Policy, *, tell: bool) -> Decision
     stopped = {one.job_id for one in decisions.preempt} | {one.job_id for one in decisions.resize}
     return replace(
         decisions,
-        vacate=tuple(leaving for leaving in vacated(state, booked) if leaving.job_id not in stopped),
+        vacate=tuple(leaving for leaving in vacated(state, booked, policy) if leaving.job_id not in stopped),
         next_wake=min(
             [*changes(state), *([decisions.next_wake] if decisions.next_wake else [])], default=None
         ),

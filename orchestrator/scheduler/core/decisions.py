@@ -20,6 +20,7 @@ class WaitCode(StrEnum):
     RESERVED = "reserved"  # the devices it could use are booked for others
     UNAVAILABLE = "unavailable"  # too few devices are enabled, healthy and free of external processes
     NO_DEVICES = "no_devices"  # the pool is empty
+    LENT = "lent"  # another system was or will be asked for devices
     POOL = "pool"  # the pool has a problem
     DEPENDS = "depends"
     NOT_BEFORE = "not_before"
@@ -53,6 +54,7 @@ class Vacate:
 
     job_id: str
     booking: str  # its name
+    ends_there: bool = False  # the devices go away
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ def limit_end(job: Job, start: float) -> float | None:
     return start + max(0.0, job.time_limit_s - job.ran_s) + job.grace_s
 
 
+def needed_s(job: Job) -> float | None:
+    """For how long a job that cannot be stopped needs its devices at most; None: it can be, or nobody knows."""
+    if job.preemptible or job.time_limit_s is None:
+        return None
+    return max(0.0, job.time_limit_s - job.ran_s) + job.grace_s
+
+
 def remaining_s(job: Job) -> float | None:
     """Remaining seconds by the job's own reported steps; None if it reports no progress."""
     if job.progress_total is None or job.progress_done is None or job.step_s is None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from orchestrator.scheduler.core.ends import needed_s
 from orchestrator.scheduler.core.prospects import Prospect
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows, at_another_time
 from orchestrator.scheduler.core.types import (
@@ -10,6 +11,7 @@ from orchestrator.scheduler.core.types import (
     Device,
     Facts,
     Job,
+    LentPool,
     QueuedJob,
 )
 
@@ -26,9 +28,22 @@ def _wanted(room: Room, job: Job) -> dict[str, Any]:
     return {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
 
 
-def impossible(room: Room, job: Job) -> Facts:
+def lent(job: Job, pool: LentPool) -> Facts:
+    """What another system was asked for, and whether an allocation is too short for the job."""
+    facts = {**pool.facts, "gpus": job.gpus}
+    needs_s = needed_s(job)
+    if needs_s is not None and needs_s > pool.longest_s:
+        return {**facts, "needs_s": needs_s, "longest_s": pool.longest_s}
+    return facts
+
+
+def impossible(room: Room, job: Job, pool: LentPool | None = None) -> Facts:
     """Why the pool can never fit a job: what it has, in memory or in devices."""
     facts = {**_wanted(room, job), "pool": job.pool}
+    if pool is not None and job.constraints.only_nodes:
+        return {**facts, "needs_this_server": True}
+    if pool is not None and job.gpus > pool.devices:
+        return {**facts, "devices": max(pool.devices, room.largest_node), "others": False}
     most = room.most_possible_bytes(job.gpus, job.constraints)
     if most != NOWHERE:
         return {**facts, "memory_bytes": job.memory_bytes or 0, "most_bytes": most}

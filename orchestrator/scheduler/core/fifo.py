@@ -49,6 +49,7 @@ def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, Poo
     quotas = Quotas(state.usage, state.running, state.pool_limits)
     reserved = {one.job_id: frozenset(one.device_ids) for one in state.reservations}
     troubled = {problem.pool for problem in state.problems}
+    lent = {one.pool: one for one in state.lent}
     return {
         pool: PoolPass(
             Room(devices.get(pool, ()), state.running, policy, state.neighbours),
@@ -58,6 +59,7 @@ def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, Poo
             state.now,
             policy,
             problem=pool in troubled,
+            lent=lent.get(pool),
         )
         for pool in {job.pool for job in state.queued}
     }

@@ -195,13 +195,15 @@ class Line:
         if code is WaitCode.UNAVAILABLE:
             return explain.unavailable(part.room, job)
         if code is WaitCode.IMPOSSIBLE:
-            return explain.impossible(part.room, job)
+            return explain.impossible(part.room, job, part.lent)
         return explain.too_few(part.room, job, part.held, part.head)
 
     def _barred(self, job: QueuedJob, code: WaitCode) -> Facts:
         match code:
             case WaitCode.POOL:
                 return {"driver": self._problem} if self._problem else {}
+            case WaitCode.LENT if self._part.lent is not None:
+                return explain.lent(job, self._part.lent)
             case WaitCode.RESERVED:
                 return explain.reserved(self._part.room, job, self._now)
             case WaitCode.UNAVAILABLE | WaitCode.IMPOSSIBLE:

@@ -13,6 +13,7 @@ from orchestrator.scheduler.core.types import (
     ANYWHERE,
     Constraints,
     Job,
+    LentPool,
     Policy,
     QueuedJob,
     Share,
@@ -45,6 +46,7 @@ class PoolPass:
         policy: Policy,
         *,
         problem: bool,
+        lent: LentPool | None = None,
     ) -> None:
         self.room = room
         self.head: QueuedJob | None = None
@@ -56,6 +58,7 @@ class PoolPass:
         self.now = now
         self._policy = policy
         self._problem = problem
+        self.lent = lent
         self.shapes: dict[str, Shape] = {}  # by job
         self._possible: dict[Shape, bool] = {}
         self._full: dict[Shape, WaitCode] = {}  # shapes that no longer fit anywhere: skipped at once
@@ -81,10 +84,10 @@ class PoolPass:
         """Reasons that more free devices would not change."""
         if self._problem:
             return WaitCode.POOL
-        if not self.room.devices:
+        if not self.room.devices and self.lent is None:
             return WaitCode.NO_DEVICES
         if shape not in self._possible:
-            self._possible[shape] = self._ever_fits(job)
+            self._possible[shape] = self._ever_fits(job) or self.may_be_lent(job)
         if not self._possible[shape]:
             return WaitCode.IMPOSSIBLE
         if job.waits_for:
@@ -107,6 +110,14 @@ class PoolPass:
         spans = self._policy.by_remaining and self._policy.span_nodes
         return spans and self.room.whole_nodes_for(job.gpus, job.constraints)
 
+    def may_be_lent(self, job: Job) -> bool:
+        """Whether another allocation would have the devices for a job."""
+        if self.lent is None or job.gpus > self.lent.devices or job.constraints.only_nodes:
+            return False
+        # Until the first allocation came, nobody knows the memory of its devices.
+        largest = max((device.total_bytes for device in self.room.devices), default=None)
+        return largest is None or (job.memory_bytes or 0) <= largest
+
     def _ends_before_head(self, job: QueuedJob) -> bool:
         if self.slot is None or job.time_limit_s is None:
             return False
@@ -118,6 +129,8 @@ class PoolPass:
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
         if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) >= need:
             return None
+        if self.may_be_lent(job):
+            return WaitCode.LENT
         if not job.constraints.booked_devices:
             return WaitCode.UNAVAILABLE
         later = self.room.most_capacity_bytes(job.gpus, at_another_time(job.constraints), whole=whole)

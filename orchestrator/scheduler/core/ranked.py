@@ -77,6 +77,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Poo
     quotas = Quotas(state.usage, state.running, state.pool_limits)
     reserved = {one.job_id: frozenset(one.device_ids) for one in state.reservations}
     troubled = {problem.pool for problem in state.problems}
+    lent = {one.pool: one for one in state.lent}
     plans = {}
     for pool in sorted(queued):
         room = Room(devices[pool], running[pool], policy, state.neighbours)
@@ -89,6 +90,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Poo
             state.now,
             policy,
             problem=pool in troubled,
+            lent=lent.get(pool),
             ranking=_ranking(state, policy, devices[pool]),
             running=mine,
             mix=_mix(state, devices[pool]),

@@ -15,6 +15,7 @@ from orchestrator.scheduler.core.quota import Quotas
 from orchestrator.scheduler.core.ranking import TRIAL, Ranking, Standing, choose, restart_cost_s, trial_s
 from orchestrator.scheduler.core.room import Room
 from orchestrator.scheduler.core.types import (
+    LentPool,
     Policy,
     QueuedJob,
     RunningJob,
@@ -50,11 +51,12 @@ class RankedPass(PoolPass):
         policy: Policy,
         *,
         problem: bool,
+        lent: LentPool | None = None,
         ranking: Ranking,
         running: Sequence[RunningJob],
         mix: Sequence[Ask] = (),
     ) -> None:
-        super().__init__(room, reserved, ends, quotas, now, policy, problem=problem)
+        super().__init__(room, reserved, ends, quotas, now, policy, problem=problem, lent=lent)
         self.ranking = ranking
         self.running = {job.id: job for job in running}
         self._board = Board(room, running, mix)
@@ -288,7 +290,7 @@ class RankedPass(PoolPass):
         if (
             self.head is None
             and self._some_stay(job)
-            and self._plan.codes[job.id] not in {WaitCode.UNAVAILABLE, WaitCode.RESERVED}
+            and self._plan.codes[job.id] not in {WaitCode.UNAVAILABLE, WaitCode.RESERVED, WaitCode.LENT}
         ):
             self.ends.update((one.id, end_of(one, self.now, self._policy)) for one in self.running.values())
             reserved = self._reserved.get(job.id, frozenset())

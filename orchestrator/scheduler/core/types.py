@@ -140,6 +140,9 @@ class Booking:
     count: int | None = None  # any devices of this number; None: ``device_ids``
     device_ids: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()  # the people it is for; empty: maintenance
+    ends_there: bool = (
+        False  # the devices go away at ``until``: whatever runs there by ``start`` leaves with a checkpoint
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +249,16 @@ class PoolProblem:
     driver: str = ""  # what its driver says; empty: nobody reads the devices
 
 
+@dataclass(frozen=True, slots=True)
+class LentPool:
+    """A pool whose devices another system lends, such as Slurm: more may come for a job that waits."""
+
+    pool: str
+    devices: int  # of one allocation
+    longest_s: float  # for which a job can use an allocation
+    facts: Facts  # what is known of allocations that were asked for
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """The snapshot that one pass works on; the order inside the tuples has no meaning."""
@@ -261,6 +274,7 @@ class State:
     retry_holds: tuple[RetryHold, ...] = ()
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
+    lent: tuple[LentPool, ...] = ()
     lengths: Lengths = NOTHING_LEARNED
     neighbours: Neighbours = UNKNOWN
     start_errors: tuple[float, float] | None = None  # actual wait / expected wait: low and high quantile

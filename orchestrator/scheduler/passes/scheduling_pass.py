@@ -7,7 +7,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from orchestrator.jobs import memory_claims
-from orchestrator.models import Booking, Errand, Job, Lease, Outbox
+from orchestrator.models import Booking, Errand, Job, Lease, Outbox, Pilot
 from orchestrator.scheduler import core
 from orchestrator.scheduler.core.speed import without_garbage_collection
 from orchestrator.scheduler.passes.dependencies import fail_without_dependency
@@ -64,7 +64,7 @@ def run_pass(
         for preemption in decisions.preempt:
             preempt(term, jobs[preemption.job_id], jobs[preemption.for_job_id])
         for leaving in decisions.vacate:
-            vacate(term, jobs[leaving.job_id], leaving.booking)
+            vacate(term, jobs[leaving.job_id], leaving)
         save_reservations(term, decisions, now)
         write_waits(decisions, jobs, now)
         _settle(requests, now)
@@ -72,9 +72,13 @@ def run_pass(
 
 
 def _work(now: datetime) -> bool:
-    """Whether anything can be decided: a job waits, may change its number of devices or shares one, or there are bookings."""
+    """Whether anything can be decided: a job waits, may change its number of devices or shares one, or there are bookings or pilots."""
     waiting, elastic = Job.objects.queued(), Job.objects.leased().filter(spec_fields__max_gpus__gt=0)
-    if (waiting | elastic).exists() or Booking.objects.not_over(now).exists():
+    if (
+        (waiting | elastic).exists()
+        or Booking.objects.not_over(now).exists()
+        or Pilot.objects.open().exists()
+    ):
         return True
     shares = Lease.objects.active().filter(memory_bytes__isnull=False, device__pool__slowdown_limit__gt=0)
     return shares.order_by().values("device").annotate(jobs=Count("attempt")).filter(jobs__gt=1).exists()

@@ -16,6 +16,8 @@ from orchestrator.models import (
     Job,
     JobState,
     Lease,
+    Lender,
+    Pilot,
     SchedulerTerm,
 )
 from orchestrator.scheduler import core
@@ -23,6 +25,7 @@ from orchestrator.scheduler.passes.dependencies import unmet_dependencies
 from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
+from orchestrator.scheduler.passes.lending import ends_of_pilots, lent_pools
 from orchestrator.scheduler.passes.limits import usage, with_limits
 from orchestrator.scheduler.passes.neighbours import read_neighbours, works_of
 from orchestrator.scheduler.passes.preparations import code_in_making, data_on_its_way, environments_in_making
@@ -55,7 +58,9 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     devices = list(Device.objects.all())
-    other_nodes = any(row.node != LOCAL_NODE for row in devices)
+    lenders = {lender.pool_id: lender for lender in Lender.objects.all()}
+    pilots = list(Pilot.objects.open())
+    other_nodes = bool(lenders) or any(row.node != LOCAL_NODE for row in devices)
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return core.State(
         now=now.timestamp(),
@@ -91,9 +96,10 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
             core.BackfillReservation(stored["job"], tuple(stored["devices"]), stored["since"])
             for stored in (term.reservations if term else [])
         ),
-        bookings=bookings(now),
+        bookings=(*bookings(now), *ends_of_pilots(pilots, lenders, devices)),
         retry_holds=retry_holds(jobs.values(), now),
         problems=_problems(readings, fresh=fresh),
+        lent=lent_pools(lenders.values(), pilots),
         usage=owners,
         pool_limits=pool_limits,
         recent_shapes=learned.shapes,

@@ -135,12 +135,15 @@ def move_apart(term: int, jobs: Mapping[str, Job], move: core.MoveApart) -> bool
 
 
 @again_when_undone
-def vacate(term: int, job: Job, booking: str) -> bool:
-    """Stop a job whose devices are booked for others; False if it cannot be stopped now."""
+def vacate(term: int, job: Job, leaving: core.Vacate) -> bool:
+    """Stop a job whose devices are booked for others, or go away; False if it cannot be stopped now."""
     try:
         with transaction.atomic():
             check_term(term)
-            why = fact(Happened.MAKES_ROOM_FOR_BOOKING, booking=booking)
+            why = fact(
+                Happened.ALLOCATION_ENDS if leaving.ends_there else Happened.MAKES_ROOM_FOR_BOOKING,
+                booking=leaving.booking,
+            )
             lifecycle.preempt(job, by="scheduler", why=why)
     except (IllegalTransition, OldTerm):
         return False
