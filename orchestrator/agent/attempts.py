@@ -24,10 +24,12 @@ from orchestrator.jobs.launch.trainers import failed_on_checkpoint
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
+from orchestrator.nodes.copies import LEASE, STATE
 from orchestrator.sentences import say
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import display_text
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness
+from orchestrator.supervisor.protocol.records import read_record
 from orchestrator.supervisor.verdict.rules import FirstFailure
 
 logger = logging.getLogger(__name__)
@@ -74,7 +76,7 @@ class AttemptWatch:
             case Liveness.DYING:
                 self._end_leftovers()
             case Liveness.LOST:
-                self._end(Ending(kind=ExitKind.LOST, how=fact(Ended.LOST), at=now, run_s=self._run_s()))
+                self._end(Ending(kind=ExitKind.LOST, how=self._how_lost(), at=now, run_s=self._run_s()))
             case Liveness.NEVER_STARTED:
                 self._give_up_late_launch(now)
 
@@ -123,6 +125,11 @@ class AttemptWatch:
         last = left[-1]  # parents come first
         name = storable_text(str(last.get("name")))
         return fact(Happened.PROCESS_UNDYING, pid=last.get("pid"), name=name)
+
+    def _how_lost(self) -> Fact:
+        if (read_record(self.folder.root / STATE) or {}).get("why") == LEASE:
+            return fact(Ended.LEASE_RAN_OUT, node=self.attempt.node)
+        return fact(Ended.LOST)
 
     def _give_up_late_launch(self, now: datetime) -> None:
         if self.unstarted_since is None or launcher.is_preparing(self.attempt):

@@ -40,6 +40,7 @@ class Ended(StrEnum):
 
     # By the server
     LOST = "lost"
+    LEASE_RAN_OUT = "lease_ran_out"
     STOPPED_BEFORE_START = "stopped_before_start"
     NOT_STARTED_IN_TIME = "not_started_in_time"
     LAUNCH_UNANSWERED = "launch_unanswered"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from orchestrator.links.lease import NodeLease
 from orchestrator.links.mirror import Mirror
 from orchestrator.nodes.places import Places
 from orchestrator.nodes.port import Port
@@ -26,12 +27,19 @@ class LinkedAttempt:
     """One attempt: one thread calls ``turn`` again and again, while large files travel in ``carriers``."""
 
     def __init__(
-        self, port: Port, order: Order, folder: JobFolder, places: Places, carriers: ThreadPoolExecutor
+        self,
+        port: Port,
+        order: Order,
+        folder: JobFolder,
+        places: Places,
+        carriers: ThreadPoolExecutor,
+        lease: NodeLease,
     ) -> None:
         self._port = port
         self._order = order
         self._places = places
         self._carriers = carriers
+        self._lease = lease
         self._carrying: Future[None] | None = None
         self.mirror = Mirror(port, order, folder)
         self.copy = self.mirror.copy
@@ -90,10 +98,12 @@ class LinkedAttempt:
 
     def _bring(self, secrets: Mapping[str, str]) -> None:
         record = read_record(self.copy.folder.launch)
-        if record is None:
+        grant = self._lease.grant()
+        if record is None or grant is None:
             return
         self.mirror.push()
-        if reason := self._port.start(self._order, record, self._places, secrets):
+        self.copy.lease()
+        if reason := self._port.start(self._order, record, self._places, secrets, grant):
             logger.warning("%s", reason)
 
     def _bring_back(self) -> None:

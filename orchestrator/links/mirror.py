@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.nodes.copies import OWN_NAMES, Copy
+from orchestrator.nodes.fence import FencedArrivals
 from orchestrator.nodes.port import MOST_BYTES, Look, Port, Wish
 from orchestrator.nodes.runs import Order
-from orchestrator.nodes.trees import Arrivals, Chunk, Entry, entry_at, list_tree, read_chunk
+from orchestrator.nodes.trees import Chunk, Entry, entry_at, list_tree, read_chunk
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.linux.processes import boot_id
 from orchestrator.supervisor.protocol.records import parse_record
@@ -29,7 +30,7 @@ class Mirror:
         self.attempt = folder.attempt(order.attempt)
         self.copy = Copy(self.attempt, order.nonce)
         self._below = str(self.attempt.root.relative_to(folder.root))
-        self._arrivals = Arrivals(folder.root)
+        self._arrivals = FencedArrivals(folder, order.attempt)
         self._known: dict[str, Entry] = {}  # the attempt's files on the node, as they were when they came
         self._brought: dict[str, Entry] = {}  # those of the trees
         self._sent: set[str] = set()  # orders

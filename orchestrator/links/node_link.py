@@ -13,12 +13,15 @@ from django.db import DatabaseError, close_old_connections
 
 from orchestrator.devices.types import Holder
 from orchestrator.links.attempts import LinkedAttempt
+from orchestrator.links.lease import NodeLease
 from orchestrator.models import FINAL_STATES, Attempt, AttemptState, Job, Lease
+from orchestrator.nodes.copies import LEASE, Copy
 from orchestrator.nodes.places import places_here
 from orchestrator.nodes.port import VERSION, Node, Port
 from orchestrator.nodes.reports import their_device_id, write_report
 from orchestrator.nodes.runs import Order
 from orchestrator.people import secrets as job_secrets
+from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.records import read_record
 
 logger = logging.getLogger(__name__)
@@ -28,6 +31,7 @@ REPORT_EVERY_S = 0.5
 CLEAR_EVERY_S = 10.0
 CARRIERS = 4
 PAUSE_S = 1.0  # after a node did not answer
+FAILURES_BEFORE_LOSS = 2
 
 
 class NodeLink(threading.Thread):
@@ -43,8 +47,11 @@ class NodeLink(threading.Thread):
         self._linked: dict[Order, LinkedAttempt] = {}
         self._carriers = ThreadPoolExecutor(CARRIERS, thread_name_prefix=f"carrier to {name}")
         self._places = places_here(settings.HOME.root)
+        self._lease = NodeLease(settings.HOME.nodes / f"{name}.lease", settings.ENVIRONMENT.node_lease_s)
         self._reported_at = 0.0  # monotonic
         self._cleared_at = 0.0
+        self._renewed_at = 0.0
+        self._failures = 0  # in a row
         self._problem = ""
         self._problems: dict[Order, str] = {}
 
@@ -52,11 +59,13 @@ class NodeLink(threading.Thread):
         while not self._stopping.wait(TURN_EVERY_S):
             try:
                 self.turn()
+                self._failures = 0
                 self._tell("")
             except OSError as error:
                 # It may answer again as another version, and what runs there may be given up before.
                 self._node, self._cleared_at = None, 0.0
                 self._tell(f"The server {self._name} does not answer: {error}")
+                self._give_up_unleased()
                 self._stopping.wait(PAUSE_S)
             except DatabaseError as error:
                 close_old_connections()
@@ -64,6 +73,7 @@ class NodeLink(threading.Thread):
                 self._stopping.wait(PAUSE_S)
             except Exception:  # the link must survive any error; the log gets the traceback
                 logger.exception("A turn of the link to %s failed; retrying", self._name)
+                self._give_up_unleased()
                 self._stopping.wait(PAUSE_S)
         self._carriers.shutdown(wait=False, cancel_futures=True)
 
@@ -83,6 +93,9 @@ class NodeLink(threading.Thread):
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             write_report(settings.HOME.nodes, self._node, self._port.read_devices(self._holders()))
             self._reported_at = time.monotonic()
+        if time.monotonic() - self._renewed_at >= self._lease.renew_every_s:
+            self._lease.renew(self._port)
+            self._renewed_at = time.monotonic()
         orders = self._orders()
         self._linked = {order: linked for order, linked in self._linked.items() if order in orders}
         self._problems = {order: problem for order, problem in self._problems.items() if order in orders}
@@ -90,7 +103,7 @@ class NodeLink(threading.Thread):
             linked = self._linked.get(order)
             if linked is None:
                 folder = settings.HOME.job(order.job)
-                linked = LinkedAttempt(self._port, order, folder, self._places, self._carriers)
+                linked = LinkedAttempt(self._port, order, folder, self._places, self._carriers, self._lease)
                 self._linked[order] = linked
             if not linked.is_over:
                 self._attend(order, linked)
@@ -114,6 +127,24 @@ class NodeLink(threading.Thread):
         else:
             if self._problems.pop(order, None) is not None:
                 logger.warning("Job %s on %s goes on.", order.job, self._name)
+
+    def _give_up_unleased(self) -> None:
+        """Declare the runs lost whose lease has certainly ended, unless the node was asked only once since it answered.
+
+        Our own process may have been stopped for longer than the lease.
+        """
+        self._failures += 1
+        if self._failures < FAILURES_BEFORE_LOSS:
+            return
+        try:
+            for order in self._orders():
+                copy = Copy(settings.HOME.job(order.job).attempt(order.attempt), order.nonce)
+                within_s = copy.stops_within_s
+                if within_s is not None and not copy.is_over and self._lease.has_run_out(within_s):
+                    copy.note(Liveness.LOST, why=LEASE)
+        except (OSError, DatabaseError) as error:
+            logger.warning("Jobs of %s cannot be given up yet: %s", self._name, error)
+            close_old_connections()
 
     def _clear(self, port: Port) -> None:
         """End runs that were given up while the node was silent, and remove the files of jobs that are over.

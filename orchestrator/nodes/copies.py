@@ -5,7 +5,8 @@ date:
 
 - ``start.wanted`` becomes ``start.taken`` under the attempt's lock, just before the link may start it there;
 - ``forestall.json`` and ``end_leftovers`` each ask for one call of the node's port;
-- ``node.json`` holds the attempt's state there, written at each turn of the link, so its age tells a silent node.
+- ``node.json`` holds the attempt's state there, written at each turn of the link, so its age tells a silent node;
+- ``leased`` says that the run there stops by itself once the lease of its node has run out.
 """
 
 import fcntl
@@ -20,8 +21,9 @@ from orchestrator.supervisor.protocol.records import Record, read_record, write_
 
 SILENT_AFTER_S = 5.0
 STATE, FORESTALL = "node.json", "forestall.json"
-WANTED, TAKEN, LEFTOVERS = "start.wanted", "start.taken", "end_leftovers"
-OWN_NAMES = frozenset({STATE, FORESTALL, WANTED, TAKEN, LEFTOVERS})  # never copied
+WANTED, TAKEN, LEFTOVERS, LEASED = "start.wanted", "start.taken", "end_leftovers", "leased"
+LEASE = "lease"  # why a run is lost whose node is silent
+OWN_NAMES = frozenset({STATE, FORESTALL, WANTED, TAKEN, LEFTOVERS, LEASED})  # never copied
 
 
 class Copy:
@@ -103,15 +105,27 @@ class Copy:
         state = (read_record(self.folder.root / STATE) or {}).get("state")
         return Liveness(str(state)) if state in set(Liveness) else Liveness.UNKNOWN
 
-    def note(self, state: Liveness) -> None:
-        """Keep what the node says.
+    def lease(self) -> None:
+        """Remember that its run stops with the lease of its node; before it is started."""
+        (self.folder.root / LEASED).touch()
+
+    @property
+    def stops_within_s(self) -> float | None:
+        """The time from the end of the lease until the run has been stopped; None if no lease stops it."""
+        if not (self.folder.root / LEASED).exists():
+            return None
+        grace_s = (read_record(self.folder.launch) or {}).get("grace_s")
+        return float(grace_s) if isinstance(grace_s, int | float) else 0.0
+
+    def note(self, state: Liveness, *, why: str = "") -> None:
+        """Keep what the node says, or what is certain though it says nothing.
 
         Raises:
             OSError: the disk is full.
         """
         path = self.folder.root / STATE
         if (read_record(path) or {}).get("state") != state:
-            write_record(path, {"state": state})
+            write_record(path, {"state": state, "why": why})
         else:
             os.utime(path)
 

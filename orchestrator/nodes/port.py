@@ -23,10 +23,11 @@ from orchestrator.store.layout import Home, JobFolder
 from orchestrator.supervisor.linux.processes import boot_id
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.lease import clock_s, write_lease
 from orchestrator.supervisor.protocol.records import Record, read_record, write_record
 from orchestrator.supervisor.sandbox import bwrap
 
-VERSION = 1  # of these calls
+VERSION = 2  # of these calls
 _GONE = frozenset({Liveness.NEVER_STARTED, Liveness.ENDED, Liveness.LOST})
 MOST_BYTES = 8 << 20  # of one answer
 FREE_DISK_FOR_OTHERS = 0.1  # share of the free disk that a job may not fill
@@ -69,6 +70,20 @@ class Wish(NamedTuple):
     closed: bool  # leave it out while a process has it open for writing
 
 
+class Moment(NamedTuple):
+    """A moment on a node's own clock."""
+
+    boot: str
+    at_s: float
+
+
+class Grant(NamedTuple):
+    """A lease that counts from a moment of the node, which it told before, so that a late call grants nothing more."""
+
+    since: Moment
+    length_s: float
+
+
 class Run(NamedTuple):
     """An attempt whose folder is on a node."""
 
@@ -87,6 +102,9 @@ class Port(Protocol):
 
     def read_devices(self, holders: Sequence[Holder]) -> Readings: ...
 
+    def renew(self, grant: Grant | None) -> Moment:
+        """Let the runs of the node go on until the grant ends; the node's present moment."""
+
     def look(self, order: Order) -> Look: ...
 
     def list_files(self, order: Order, folders: Sequence[str]) -> dict[str, Entry]: ...
@@ -99,9 +117,14 @@ class Port(Protocol):
     def put(self, order: Order, chunks: Sequence[Chunk]) -> None: ...
 
     def start(
-        self, order: Order, record: Mapping[str, object], written: Places, secrets: Mapping[str, str]
+        self,
+        order: Order,
+        record: Mapping[str, object],
+        written: Places,
+        secrets: Mapping[str, str],
+        grant: Grant,
     ) -> str:
-        """Start the supervisor; the reason if it did not show itself in time."""
+        """Start the supervisor, unless the grant has ended; the reason if it did not show itself in time."""
 
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool: ...
 
@@ -135,6 +158,7 @@ class LocalPort:
         self._hidden = hidden or home
         self._home = Home(home)
         self._runs = Runs(self._home)
+        self._lease = home / "lease.json"
         self._devices = open_devices(devices, cpu_slots)
         self._places = places_here(home)
         self._sandbox = bwrap.probe()
@@ -210,10 +234,25 @@ class LocalPort:
     def _may_have_run(self, order: Order) -> bool:
         return self._runs.folder(order).launch.exists()
 
+    def renew(self, grant: Grant | None) -> Moment:
+        if grant is not None and grant.since.boot == boot_id():
+            until_s = grant.since.at_s + grant.length_s
+            with self._writing:
+                write_lease(self._lease, granted_s=grant.since.at_s, until_s=until_s)
+        return Moment(boot_id(), clock_s())
+
     def start(
-        self, order: Order, record: Mapping[str, object], written: Places, secrets: Mapping[str, str]
+        self,
+        order: Order,
+        record: Mapping[str, object],
+        written: Places,
+        secrets: Mapping[str, str],
+        grant: Grant,
     ) -> str:
         folder = self._runs.folder(order)
+        if grant.since.boot != boot_id() or clock_s() > grant.since.at_s + grant.length_s:
+            return "The order to start came after its lease had run out."
+        self.renew(grant)
         with self._writing:
             if not folder.launch.exists():
                 folder.metrics.touch()
@@ -227,6 +266,7 @@ class LocalPort:
     def _launch_here(self, record: Mapping[str, object], written: Places) -> Record:
         launch = moved(record, written, self._places)
         launch["home"] = str(self._hidden)
+        launch["lease"] = str(self._lease)
         sandbox, limits = launch.get("sandbox"), launch.get("limits")
         if isinstance(sandbox, dict):
             sandbox["level"] = self._sandbox.level

@@ -16,6 +16,7 @@ _STOPPED = {
     "timeout": "Stopped at its time limit.",
     "preempt": "Stopped before its end; it is queued again and will be resumed.",
     "shutdown": "Stopped because the server shuts down; it will be resumed.",
+    "lease": "Stopped because the first server was silent for too long; it is queued again and will be resumed.",
     "policy": "Stopped by a rule of the pool.",
     "memory": "Stopped because it used more GPU memory than it had claimed.",
     "gpu_fault": "Stopped because its GPU reported a fault.",

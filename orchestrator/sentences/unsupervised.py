@@ -14,6 +14,11 @@ def _lost() -> str:
     return "Its processes ended without a word: the supervisor was killed, or the server went down."
 
 
+@ends(Ended.LEASE_RAN_OUT)
+def _lease_ran_out(node: str) -> str:
+    return f"The server {node} was silent for longer than its lease, after which its jobs stop."
+
+
 @ends(Ended.STOPPED_BEFORE_START)
 def _stopped_before_start() -> str:
     return "Stopped before it began."

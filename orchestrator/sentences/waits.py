@@ -98,7 +98,9 @@ def _devices(facts: Facts, now_s: float) -> str:
     if "memory_bytes" in facts:
         wanted += f" with {gib(facts['memory_bytes'])} free" + (" on each" if gpus > 1 else "")
         state = "there is none" if free == 0 else f"there is {free}" if free == 1 else f"there are {free}"
-    if free >= gpus:
+    if servers := facts.get("servers"):
+        wanted += f" on {servers} servers"
+    elif free >= gpus:
         wanted, state = f"{wanted} on one server", f"{state}, on different servers"
     if booked := facts.get("booked"):
         state += f", {booked} more {_is(booked)} {_booked_for(facts['booked_for'])}"

@@ -19,6 +19,7 @@ LONGEST_SOCKET_PATH_BYTES = 100  # the kernel refuses 108 and more; leave room f
 _SESSIONS_URL = re.compile(
     r"https?://(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9]\d{0,4})?", re.ASCII
 )
+_SHORTEST_LEASE_S = 10
 _DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}GiB", re.ASCII)
 
 
@@ -73,6 +74,7 @@ class Environment:
     git_roots: tuple[Path, ...] = ()  # folders of this server that code may be fetched from
     sessions: SessionsSetting = SessionsSetting()  # where browsers reach sessions
     nodes: tuple[str, int] | None = None  # where other servers join this one; None: it has no others
+    node_lease_s: int = 120  # how long runs there go on while the servers cannot reach each other; 0: forever
 
     @property
     def redis_socket(self) -> Path:
@@ -128,6 +130,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         git_roots=_read_folders(variables, "BERTH_GIT_ROOTS"),
         sessions=_read_sessions(variables),
         nodes=_read_nodes(variables),
+        node_lease_s=_read_lease(variables),
     )
 
 
@@ -201,6 +204,15 @@ def _read_nodes(variables: Mapping[str, str]) -> tuple[str, int] | None:
             "10.0.0.5:6380."
         )
     return host, int(port)
+
+
+def _read_lease(variables: Mapping[str, str]) -> int:
+    text = variables.get("BERTH_NODE_LEASE_S", "120")
+    if not re.fullmatch(r"\d{1,6}", text, re.ASCII) or 0 < int(text) < _SHORTEST_LEASE_S:
+        raise WrongSetting(
+            f"BERTH_NODE_LEASE_S is {text!r}; give whole seconds from {_SHORTEST_LEASE_S}, or 0 for leases that never end."
+        )
+    return int(text)
 
 
 def _read_devices(variables: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from orchestrator.sentences import endings as _words  # registers them  # noqa: 
 from orchestrator.sentences.table import say
 from orchestrator.supervisor.linux.kernel import become_subreaper
 from orchestrator.supervisor.linux.processes import identify, name_of
-from orchestrator.supervisor.protocol import orders
+from orchestrator.supervisor.protocol import lease, orders
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import BadLaunch, Launch, read_launch
 from orchestrator.supervisor.protocol.records import Heartbeat, Record, read_record, read_tail, write_record
@@ -108,6 +108,7 @@ class Supervision:
         )
         secrets = read_secrets(secrets_fd)
         self._obey()
+        self._check_lease()
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, secrets))
             self._watch(self._run)
@@ -156,6 +157,7 @@ class Supervision:
                 self._stopping.step(run, self._folder, now_s)
             if now_s >= next_look_s:
                 next_look_s = now_s + 1.0
+                self._check_lease()
                 self._look(run, now_s)
             fast = self._look_often(run, now_s)
             signal.sigtimedwait({signal.SIGCHLD}, _FAST_TICK_S if fast else _TICK_S)
@@ -195,11 +197,24 @@ class Supervision:
                 write_record(self._folder.profile, {"token": order.token, "heard": is_heard})
             elif isinstance(order, orders.ShellOrder):
                 self._open_shell(order.token)
-            elif self._stopping is not None:
-                self._stopping.hurry(order, time.monotonic())
-            elif self._top is None:
-                self._stopping = Stopping(order, time.monotonic())
-                self._stop_row = {"reason": order.reason, "at": time.time()}
+            else:
+                self._stop(order)
+
+    def _stop(self, order: orders.StopOrder) -> None:
+        if self._stopping is not None:
+            self._stopping.hurry(order, time.monotonic())
+        elif self._top is None:
+            self._stopping = Stopping(order, time.monotonic())
+            self._stop_row = {"reason": order.reason, "at": time.time()}
+
+    def _check_lease(self) -> None:
+        """Stop the ranks once the lease has run out: another attempt may start elsewhere after the grace."""
+        launch = self._launch
+        if launch is None or launch.lease is None:
+            return
+        late_s = lease.overdue_s(launch.lease)
+        if late_s is not None:
+            self._stop(orders.StopOrder("lease", max(0.0, launch.grace_s - late_s)))
 
     def _open_shell(self, token: str) -> None:
         """Start what lets a person in; without it the run goes on."""

@@ -9,8 +9,9 @@ from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.engines import order_of
 from orchestrator.links.mirror import Mirror
 from orchestrator.models import Attempt
+from orchestrator.nodes.fence import raise_fence
 from orchestrator.nodes.places import places_here
-from orchestrator.nodes.port import LocalPort
+from orchestrator.nodes.port import Grant, LocalPort
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.records import read_record, write_record
@@ -124,8 +125,8 @@ def test_nothing_is_brought_while_an_earlier_attempt_lives_there(there, home, pr
     attempt: Attempt = prepared(SCRIPT)
     order, folder = order_of(attempt), launcher.folder_of(attempt)
     Mirror(there, order, home.job(attempt.job_id)).push()
-    record = read_record(folder.launch) or {}
-    there.start(order, record, places_here(home.root), {})
+    record, grant = read_record(folder.launch) or {}, Grant(there.renew(None), 60)
+    there.start(order, record, places_here(home.root), {}, grant)
     later = order._replace(attempt=2, nonce="another")
     (home.job(attempt.job_id).attempt(2).root).mkdir()
 
@@ -141,7 +142,8 @@ def test_runs_are_listed_and_forgotten_once_they_are_over(there, home, prepared)
     attempt: Attempt = prepared(SCRIPT)
     order = order_of(attempt)
     Mirror(there, order, home.job(attempt.job_id)).push()
-    there.start(order, read_record(launcher.folder_of(attempt).launch) or {}, places_here(home.root), {})
+    record, grant = read_record(launcher.folder_of(attempt).launch) or {}, Grant(there.renew(None), 60)
+    there.start(order, record, places_here(home.root), {}, grant)
 
     assert [(run.order, run.lives) for run in there.runs()] == [(order, True)]
     there.forget(order.job)
@@ -159,3 +161,32 @@ def test_folder_that_no_order_made_is_no_run(there, tmp_path):
     write_record(folder / "launch.json", {"nonce": "n"})
 
     assert there.runs() == []
+
+
+def test_start_that_comes_after_its_lease_starts_nothing(there, home, prepared):
+    attempt: Attempt = prepared(SCRIPT)
+    order, record = order_of(attempt), read_record(launcher.folder_of(attempt).launch) or {}
+    Mirror(there, order, home.job(attempt.job_id)).push()
+
+    said = there.start(order, record, places_here(home.root), {}, Grant(there.renew(None), -1))
+
+    assert "after its lease" in said
+    assert there.look(order).state is Liveness.NEVER_STARTED
+
+
+def test_older_attempt_publishes_nothing_once_a_newer_one_is_prepared(mirrored, home):
+    mirror, folder = mirrored()
+    (folder / "checkpoints" / "model.pt").write_bytes(b"older")
+    mirror.pull_trees(closed=True)
+    newer = home.job(folder.name).attempt(2).root
+    newer.mkdir()
+    raise_fence(home.job(folder.name))
+
+    (folder / "checkpoints" / "model.pt").write_bytes(b"from an attempt that was given up")
+    (folder / "output" / "late").touch()
+    with pytest.raises(OSError, match="newer attempt"):
+        mirror.pull_trees(closed=True)
+
+    here = home.job(folder.name)
+    assert (here.checkpoints / "model.pt").read_bytes() == b"older"
+    assert list(here.output.iterdir()) == []

@@ -20,6 +20,7 @@ from orchestrator.jobs.launch import resume as resuming
 from orchestrator.jobs.launch.engines import NotStarted, engine_of, order_of
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
+from orchestrator.nodes.fence import raise_fence
 from orchestrator.people import secrets as job_secrets
 from orchestrator.sentences import say
 from orchestrator.store.bundles import bundles
@@ -127,6 +128,7 @@ def prepare(job: Job, attempt: Attempt) -> None:
     home_folder = settings.HOME.job(job.pk)
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)
+    raise_fence(home_folder)
     if job.has_socket:
         folder.session.mkdir(mode=0o700, exist_ok=True)
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)

@@ -25,6 +25,7 @@ from orchestrator.scheduler.core.neighbours import (
 from orchestrator.scheduler.core.scaling import learn_serial
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
+    OVER_NODES,
     WHOLE_GPUS,
     BackfillReservation,
     Booking,
@@ -50,6 +51,7 @@ from orchestrator.scheduler.core.types import (
 __all__ = [
     "ANYWHERE",
     "FAIR_SHARE",
+    "OVER_NODES",
     "WHOLE_GPUS",
     "BackfillReservation",
     "Booking",

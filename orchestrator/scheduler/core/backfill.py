@@ -63,6 +63,8 @@ def soonest(
     for device in room.usable.values():
         if allows(job.constraints, device) and (vacancy := _vacancy(room, device, job, ends, now)):
             by_node.setdefault(device.node, []).append(vacancy)
+    if parts := room.span(job):
+        return _over_nodes(parts, by_node, now, reserved)
     slots = {
         node: _slot(sorted(vacancies, key=lambda vacancy: vacancy.rank(reserved))[: job.gpus], now)
         for node, vacancies in by_node.items()
@@ -72,6 +74,33 @@ def soonest(
         if node in slots:
             return slots[node]
     return min(slots.items(), key=lambda item: (*_wait_rank(item[1]), item[0]))[1] if slots else None
+
+
+def _over_nodes(
+    parts: tuple[int, ...], by_node: Mapping[str, list[_Vacancy]], now: float, reserved: frozenset[str]
+) -> BackfillSlot | None:
+    """The nodes on which the parts of a job can start soonest, the largest part first."""
+    chosen: list[_Vacancy] = []
+    used: set[str] = set()
+    for count in parts:
+        options = {
+            node: sorted(vacancies, key=lambda vacancy: vacancy.rank(reserved))[:count]
+            for node, vacancies in by_node.items()
+            if node not in used and len(vacancies) >= count
+        }
+        if not options:
+            return None
+        node = min(
+            options,
+            key=lambda node: (
+                not any(vacancy.device.id in reserved for vacancy in options[node]),
+                _wait_rank(_slot(options[node], now)),
+                node,
+            ),
+        )
+        used.add(node)
+        chosen += options[node]
+    return _slot(chosen, now)
 
 
 def _wait_rank(slot: BackfillSlot) -> tuple[bool, float, float, int]:

@@ -148,6 +148,8 @@ class Board:
 
     def parts(self, job: Job, *, span: bool) -> tuple[int, ...]:
         """How many ranks go to each node."""
+        if parts := self._room.span(job):
+            return parts
         largest = self.node_limit()
         if not span or job.gpus <= largest or largest == 0:
             return (job.gpus,)

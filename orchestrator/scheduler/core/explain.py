@@ -25,7 +25,10 @@ def called(job: Job) -> str:
 
 
 def _wanted(room: Room, job: Job) -> dict[str, Any]:
-    return {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
+    wanted: dict[str, Any] = {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
+    if parts := room.span(job):
+        wanted["servers"] = len(parts)
+    return wanted
 
 
 def lent(job: Job, pool: LentPool) -> Facts:

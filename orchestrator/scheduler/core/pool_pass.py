@@ -107,6 +107,8 @@ class PoolPass:
             return True
         if self.room.most_possible_bytes(job.gpus, job.constraints) >= (job.memory_bytes or 0):
             return True
+        if self._policy.by_remaining and self.room.span(job):
+            return True
         spans = self._policy.by_remaining and self._policy.span_nodes
         return spans and self.room.whole_nodes_for(job.gpus, job.constraints)
 

@@ -205,7 +205,8 @@ class GangStarts:
             share.device_id for one in self._endless if isinstance(one, RunningJob) for share in one.shares
         }
         free = Counter(device.node for id_, device in self._part.room.usable.items() if id_ not in taken)
-        most = free.total() if self._policy.span_nodes else max(free.values(), default=0)
+        spans = self._policy.span_nodes or bool(self._part.room.span(job))
+        most = free.total() if spans else max(free.values(), default=0)
         if waiting or (ids and most < job.gpus):
             return next((one for one in self._endless if one.id != job.id), None)
         return None

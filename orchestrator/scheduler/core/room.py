@@ -68,6 +68,7 @@ class Room:
             self._settle(job, job.shares)
         self._static: dict[tuple[object, ...], int] = {}
         self._free: dict[tuple[object, ...], int] = {}
+        self._spans: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._sizes: dict[tuple[object, ...], list[int]] = {}
 
     def take(self, job: Job, shares: Sequence[Share]) -> None:
@@ -137,6 +138,24 @@ class Room:
             self._static[key] = self._most(sizes, gpus, where)
         return self._static[key]
 
+    def span(self, job: Job) -> tuple[int, ...]:
+        """How many ranks the nodes get, most first, of a job that no single node could ever have.
+
+        Empty where one node could, where all together could not, and for a job that may not span nodes.
+        """
+        where, need = at_another_time(job.constraints), job.memory_bytes or 0
+        if not where.spans:
+            return ()
+        key = (job.gpus, where, need)
+        if key not in self._spans:
+            able = Counter(
+                device.node
+                for device in self.devices
+                if device.id not in self._parents and device.total_bytes >= need and allows(where, device)
+            )
+            self._spans[key] = _dealt(job.gpus, sorted(able.values(), reverse=True))
+        return self._spans[key]
+
     def whole_nodes_for(self, gpus: int, where: Constraints) -> bool:
         """Whether all nodes together have enough devices, used or broken ones included."""
         where = at_another_time(where)
@@ -183,3 +202,13 @@ class Room:
                 by_node[device.node].append(sizes[device.id])
         enough = [sorted(have, reverse=True)[gpus - 1] for have in by_node.values() if len(have) >= gpus]
         return max(enough, default=NOWHERE)
+
+
+def _dealt(gpus: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The fewest nodes of these sizes that have so many devices together, by what each gives; empty for one or none."""
+    parts: list[int] = []
+    for size in sizes:
+        parts.append(min(size, gpus - sum(parts)))
+        if sum(parts) == gpus:
+            break
+    return tuple(parts) if len(parts) > 1 and sum(parts) == gpus else ()

@@ -20,6 +20,7 @@ from orchestrator.scheduler.core.ranking import restart_cost_s
 from orchestrator.scheduler.core.room import allows
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
+    OVER_NODES,
     WHOLE_GPUS,
     Device,
     Policy,
@@ -87,8 +88,9 @@ def _sized(state: State, counts: Mapping[str, int]) -> State:
 
 def _with_count(job: QueuedJob, scaling: Scaling, count: int) -> QueuedJob:
     where = job.constraints
-    if where in (ANYWHERE, WHOLE_GPUS):
-        where = ANYWHERE if count == 1 else WHOLE_GPUS
+    if where in (ANYWHERE, WHOLE_GPUS, OVER_NODES):
+        several = OVER_NODES if where.spans else WHOLE_GPUS
+        where = ANYWHERE if count == 1 else several
     elif count > 1:
         where = replace(where, slices=False)
     # A step takes longer or shorter than on the devices of the last attempt.

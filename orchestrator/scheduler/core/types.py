@@ -65,10 +65,12 @@ class Constraints:
     mig_profile: str | None = None
     slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot communicate
     booked_devices: tuple[str, ...] = ()  # booked for others now; available at other times
+    spans: bool = False  # over several nodes, where no single one could ever have it
 
 
 ANYWHERE = Constraints()
 WHOLE_GPUS = Constraints(slices=False)
+OVER_NODES = Constraints(slices=False, spans=True)
 
 
 @dataclass(frozen=True, slots=True)

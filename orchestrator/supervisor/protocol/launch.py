@@ -44,6 +44,8 @@ class Launch:
         self.level = _whole(sandbox, "level")
         self.own_network = _text(sandbox, "network") == "none"
         self.grace_s = _seconds(record.get("grace_s")) or 0.0
+        # Of a node; None on the first server.
+        self.lease = Path(_text(record, "lease")) if "lease" in record else None
         limits = _table(record, "limits")
         self.log_bytes = _bytes(limits.get("log_bytes"))  # of each rank
         self.memory_bytes = _bytes(limits.get("memory_bytes"))  # of all processes together

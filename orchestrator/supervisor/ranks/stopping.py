@@ -12,6 +12,7 @@ from orchestrator.supervisor.protocol.orders import StopOrder
 from orchestrator.supervisor.ranks.run import Run
 
 PROFILE_SIGNAL = signal.SIGRTMIN + 11  # as training.profiling.hook hears it
+_SAVES_FIRST = ("preempt", "lease")
 _RESCAN_S = 0.2  # for ranks that start later
 
 
@@ -55,7 +56,7 @@ class Stopping:
         # Check before sending the signal: a quick script may save and finish right after it.
         can_hear = handles(process.pid, signal.SIGTERM) and not folder.finished_marker(rank).exists()
         self._signalled.add(process)
-        if self.reason == "preempt" and handles(process.pid, signal.SIGUSR1):
+        if self.reason in _SAVES_FIRST and handles(process.pid, signal.SIGUSR1):
             send_signal(process, signal.SIGUSR1)
             if not can_hear:
                 self._saving.add(process)

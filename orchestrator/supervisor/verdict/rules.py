@@ -18,6 +18,7 @@ KIND_OF_STOP = {
     "timeout": "timeout",
     "preempt": "preempted",
     "shutdown": "preempted",
+    "lease": "preempted",
     "policy": "cancelled",
     "memory": "oom_gpu",
     "gpu_fault": "gpu_fault",
