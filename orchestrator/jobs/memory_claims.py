@@ -25,6 +25,8 @@ FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
 MARGIN_OF_FEW = 0.10  # ... so that the margin is at least this
 GROWTH = 1.5  # a job that outgrew its claim comes back with so much more
 LEAST_RUN_S = 60.0  # a run that ended earlier may not have reached its peak, unless it ended well
+SLACK = 0.02  # for the driver's own buffers
+LEAST_SLACK_BYTES = 64 * 2**20
 ROWS_A_STATEMENT = 500
 
 # Options that change how long or under which name a program runs, and not what it holds.
@@ -232,6 +234,17 @@ def _largest_devices(pools: set[str]) -> dict[str, int]:
         return {}
     rows = Device.objects.filter(pool__in=pools).values("pool_id").annotate(most=Max("memory_bytes"))
     return {row["pool_id"]: row["most"] for row in rows}
+
+
+def most_bytes(job: Job, claim_bytes: int) -> int:
+    """The memory that a job may hold on a device: its claim, or its limit where that is more."""
+    gib = job.spec_fields.get("gpu_memory_limit_gib")
+    return claim_bytes if gib is None else max(claim_bytes, round(gib * GIB))
+
+
+def slack_bytes(claim_bytes: int) -> int:
+    """What a job may hold beyond a claim or limit before that counts."""
+    return max(LEAST_SLACK_BYTES, round(SLACK * claim_bytes))
 
 
 def larger_claim(attempt: Attempt) -> int | None:

@@ -270,6 +270,7 @@ class JobOut(BaseModel):
     max_gpus: int | None = None
     elastic: bool = True
     gpu_memory_gib: float | None
+    gpu_memory_limit_gib: float | None = None
     idle_since: datetime | None = Field(
         description="its devices do nothing since then; null: they work, or no warning yet"
     )

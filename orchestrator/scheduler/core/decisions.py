@@ -45,6 +45,7 @@ class Preempt:
 
     job_id: str
     for_job_id: str
+    gives_back: Share | None = None  # it stops because it holds more of a device than it claims
 
 
 @dataclass(frozen=True, slots=True)

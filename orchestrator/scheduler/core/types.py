@@ -53,6 +53,17 @@ class Share:
 
     device_id: str
     memory_bytes: int | None = None  # None: the whole device, alone
+    held_bytes: int = 0  # measured, of a job that may hold more than it claims
+
+    @property
+    def taken_bytes(self) -> int | None:
+        """The memory that others cannot have now; None: the whole device."""
+        return None if self.memory_bytes is None else max(self.memory_bytes, self.held_bytes)
+
+    @property
+    def beyond_bytes(self) -> int:
+        """The memory held beyond the claim, which is given back when another job needs it."""
+        return 0 if self.memory_bytes is None else max(0, self.held_bytes - self.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

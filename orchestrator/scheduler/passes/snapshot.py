@@ -83,6 +83,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 scaling.get(job_id),
                 works.get(job_id, ""),
                 other_nodes=other_nodes,
+                held=measured,
             )
             for job_id, job in jobs.items()
             if leases.get(job_id)
