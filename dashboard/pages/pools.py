@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import device_day, wall
+from orchestrator.jobs import claim_accuracy
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 from orchestrator.people import rights
@@ -53,6 +54,7 @@ class PoolEntry(TypedDict):
     may_operate: bool
     rights: list[PoolRight]
     bookings: list[Booking]
+    claims: list[claim_accuracy.ClaimAccuracy]
 
 
 def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wall.Tile]:
@@ -67,6 +69,7 @@ def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right:
         "may_operate": may_operate,
         "rights": list(PoolRight.objects.filter(pool=pool).select_related("user")) if may_operate else [],
         "bookings": list(Booking.objects.filter(pool=pool).order_by("-pk")[:MOST_BOOKINGS]),
+        "claims": claim_accuracy.accuracies(pool.pk),
     }
 
 

@@ -1,4 +1,4 @@
-"""How much memory a job claims on each of its devices: as typed, as learned from earlier runs, or all of it.
+"""How much memory a job claims on each of its devices: as typed, learned from earlier runs, planned, or all of it.
 
 Runs that need equal memory have the same key: code, shape of the arguments, data sets, environment, number
 of devices.  What they were seen to hold is kept with their leases, by the model of the device.
@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.db.models import Max, Q
 
+from orchestrator.jobs.planned_memory import Expected, expected, is_planned
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, JobState, Lease, Sharing
 from orchestrator.spec.job_spec import GIB
 
@@ -57,6 +58,7 @@ _FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)([eE][+-]?
 class ClaimSource(StrEnum):
     TYPED = "typed"
     LEARNED = "learned"
+    PLANNED = "planned"  # of a model that never ran
     RAISED = "raised"  # it outgrew an earlier claim
     DEVICE = "whole device"
 
@@ -109,10 +111,18 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
         and not job.spec_fields.get("max_gpus")  # memory on one number of devices says nothing of another
     }
     peaks = _peaks_by_model(set(keys.values()))
+    plannable = {job.pk: (keys[job.pk], job.pool_id) for job in jobs if job.pk in keys and is_planned(job)}
+    planned = expected(plannable.values()) if plannable else {}
     models = _models(sharing) if peaks else {}
-    largest = _largest_devices({job.pool_id for job in jobs if job.claim_floor_bytes})
+    largest = _largest_devices({job.pool_id for job in jobs if job.claim_floor_bytes or job.pk in plannable})
     return {
-        job.pk: _claim(job, peaks.get(keys.get(job.pk, ""), {}), models.get(job.pool_id, set()), largest)
+        job.pk: _claim(
+            job,
+            peaks.get(keys.get(job.pk, ""), {}),
+            models.get(job.pool_id, set()),
+            largest,
+            planned.get(plannable[job.pk]) if job.pk in plannable else None,
+        )
         for job in jobs
     }
 
@@ -136,7 +146,11 @@ def refresh(jobs: Iterable[Job]) -> None:
 
 
 def _claim(
-    job: Job, peaks: Mapping[str, Sequence[int]], models: set[str], largest: Mapping[str, int]
+    job: Job,
+    peaks: Mapping[str, Sequence[int]],
+    models: set[str],
+    largest: Mapping[str, int],
+    planned: Expected | None,
 ) -> MemoryClaim:
     gib = job.spec_fields.get("gpu_memory_gib")
     if gib is not None:
@@ -144,6 +158,8 @@ def _claim(
     # A job may land on any of the pool's device models, so each of them needs an earlier run.
     elif peaks and models <= peaks.keys():
         claim = max((learn(peaks[model]) for model in models), key=lambda each: each.memory_bytes or 0)
+    elif planned is not None and planned.memory_bytes < largest.get(job.pool_id, 0):
+        claim = MemoryClaim(planned.memory_bytes, ClaimSource.PLANNED, planned.error_percent, planned.runs)
     else:
         claim = WHOLE_DEVICE
     floor = job.claim_floor_bytes

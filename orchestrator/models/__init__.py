@@ -38,7 +38,14 @@ from orchestrator.models.pools import (
 from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
 from orchestrator.models.recipes import ModelRecipe, RecipeOutcome
-from orchestrator.models.scheduling import LoneRun, OwnerUse, SchedulerNotes, Slowdown, StartPromise
+from orchestrator.models.scheduling import (
+    LoneRun,
+    OwnerUse,
+    PlannedMemory,
+    SchedulerNotes,
+    Slowdown,
+    StartPromise,
+)
 from orchestrator.models.services import Service, ServiceKey, ServiceReplica, ServiceState
 from orchestrator.models.sessions import SessionPass
 from orchestrator.models.sharing import LinkKind, Note, ShareLink
@@ -96,6 +103,7 @@ __all__ = [
     "Outbox",
     "OwnerUse",
     "Person",
+    "PlannedMemory",
     "Pool",
     "PoolRight",
     "Project",

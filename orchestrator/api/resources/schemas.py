@@ -226,7 +226,9 @@ class MemoryClaimOut(BaseModel):
     """What a job claims of each of its devices' memory."""
 
     bytes: int | None = Field(description="null: the whole device")
-    source: str = Field(description="typed, learned, raised (an earlier claim was outgrown) or whole device")
+    source: str = Field(
+        description="typed, learned, planned, raised (an earlier claim was outgrown) or whole device"
+    )
     error_percent: float | None = Field(
         description="of a learned claim: its margin above the largest peak of earlier runs"
     )

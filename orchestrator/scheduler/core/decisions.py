@@ -27,6 +27,7 @@ class WaitCode(StrEnum):
     CODE = "code"  # its code is being fetched
     ENVIRONMENT = "environment"  # its packages are being installed
     DATA = "data"  # data that it names is being fetched
+    PLAN = "plan"  # the memory that it needs is being planned
     ARRAY = "array"  # its array's limit of members that hold devices is reached
     IMPOSSIBLE = "impossible"  # the pool can never fit it
 

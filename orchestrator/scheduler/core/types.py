@@ -163,12 +163,14 @@ class QueuedJob(Job):
     checking_out: Facts | None = None  # how far its code is; None: it is there
     preparing: Facts | None = None  # how far its packages are; None: they are there
     fetching: Facts | None = None  # how far the data that it names is; None: it is there
+    planning: bool = False  # the memory that it needs is being planned
     kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: the causes of ``constraints.booked_devices``
 
     @property
     def has_all_it_needs(self) -> bool:
-        """Whether its code, its packages and its data are there."""
-        return self.checking_out is None and self.preparing is None and self.fetching is None
+        """Whether its code, its packages and its data are there, and its plan if it waits for one."""
+        there = self.checking_out is None and self.preparing is None and self.fetching is None
+        return there and not self.planning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
