@@ -656,6 +656,7 @@ class Spec(TypedDict, total=False):
     max_gpus: int | None
     elastic: bool
     gpu_memory_gib: float | None
+    gpu_memory_limit_gib: float | None
     cpus: int | None
     memory_gib: float | None
     priority: int
@@ -704,6 +705,7 @@ class Job(Record):
     agent: str | None  # the agent that submitted it for its owner; None: a person did
     gpus: int
     gpu_memory_gib: float | None
+    gpu_memory_limit_gib: float | None
     memory_claim: MemoryClaim | None
     cpus: int | None
     memory_gib: float | None

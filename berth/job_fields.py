@@ -179,6 +179,18 @@ FIELDS: tuple[JobField, ...] = (
         setting=True,
     ),
     JobField(
+        "gpu_memory_limit_gib",
+        "Memory limit",
+        "More memory on each device while nobody needs it",
+        30,
+        "number",
+        unit="GiB",
+        empty="the memory it claims",
+        option="--memory-limit",
+        metavar="GIB",
+        setting=True,
+    ),
+    JobField(
         "cpus",
         "CPU cores",
         "Number of CPU cores",

@@ -38,7 +38,7 @@ from orchestrator.store.logs.text import COLOUR, display_text
 SHOWN_APART = frozenset(
     {
         *("name", "priority", "time_limit_s", "tags"),  # as buttons that change them
-        *(*STARTS, "args", "gpus", "min_gpus", "max_gpus", "gpu_memory_gib"),
+        *(*STARTS, "args", "gpus", "min_gpus", "max_gpus", "gpu_memory_gib", "gpu_memory_limit_gib"),
     }
 )
 TAIL_LINES = 200

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import device_day, wall
+from orchestrator.jobs import claim_accuracy
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import (
     AdminState,
@@ -69,6 +70,7 @@ class PoolEntry(TypedDict):
     bookings: list[Booking]
     lender: Lender | None
     pilots: list[Pilot]
+    claims: list[claim_accuracy.ClaimAccuracy]
 
 
 def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wall.Tile]:
@@ -91,6 +93,7 @@ def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right:
         "lender": lender,
         "pilots": list(pool.pilots.open()),
         "bookings": list(Booking.objects.filter(pool=pool).order_by("-pk")[:MOST_BOOKINGS]),
+        "claims": claim_accuracy.accuracies(pool.pk),
     }
 
 

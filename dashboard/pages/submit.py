@@ -33,7 +33,18 @@ ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
 MOST_NAMED = 100  # unfinished jobs to start after
 MOST_DATASETS_SHOWN = 200
 # What a link to "Clone and edit" may fill in, as a job's page does with a change that would help.
-LINKED = frozenset({"args", "gpus", "gpu_memory_gib", "memory_gib", "pool", "priority", "time_limit_h"})
+LINKED = frozenset(
+    {
+        "args",
+        "gpus",
+        "gpu_memory_gib",
+        "gpu_memory_limit_gib",
+        "memory_gib",
+        "pool",
+        "priority",
+        "time_limit_h",
+    }
+)
 
 
 @dataclass(slots=True)

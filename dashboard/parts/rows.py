@@ -194,7 +194,9 @@ def needs(job: Job) -> str:
     count = words.plural(job.gpus, "device") if job.spec_fields.get("gpus") else "1 CPU slot"
     if not memory:
         return count
-    return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}"
+    limit = job.spec_fields.get("gpu_memory_limit_gib")
+    up_to = f", up to {limit:g} GiB where free" if limit and limit > memory else ""
+    return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}{up_to}"
 
 
 def sentence(job: Job, now: datetime, when: str = "") -> str:

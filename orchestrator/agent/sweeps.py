@@ -36,6 +36,7 @@ from orchestrator.models import (
 )
 from orchestrator.recipes import ending as recipes_ending
 from orchestrator.scheduler import passes as placement
+from orchestrator.scheduler.forecast import first_claims
 from orchestrator.services import controller as services
 from orchestrator.sessions import sleeping
 from orchestrator.store.files.untrusted import remove_tree
@@ -83,6 +84,7 @@ class Sweeper:
             checking_out.sweep,
             preparing.sweep,
             fetching.sweep,
+            first_claims.sweep,
             self.wake_sweeps,
             self.take_over_recipes,
             self.keep_services,

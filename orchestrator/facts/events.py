@@ -42,6 +42,7 @@ class Happened(StrEnum):
     SERVER_STOPPED = "server_stopped"
     TIME_LIMIT_REACHED = "time_limit_reached"
     CLAIM_OUTGROWN = "claim_outgrown"
+    GIVES_MEMORY_BACK = "gives_memory_back"
     IDLE_STOPPED = "idle_stopped"
     SESSION_ASLEEP = "session_asleep"
     SESSION_EXPIRED = "session_expired"

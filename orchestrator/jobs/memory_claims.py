@@ -1,4 +1,4 @@
-"""How much memory a job claims on each of its devices: as typed, as learned from earlier runs, or all of it.
+"""How much memory a job claims on each of its devices: as typed, learned from earlier runs, planned, or all of it.
 
 Runs that need equal memory have the same key: code, shape of the arguments, data sets, environment, number
 of devices.  What they were seen to hold is kept with their leases, by the model of the device.
@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.db.models import Max, Q
 
+from orchestrator.jobs.planned_memory import Expected, expected, is_planned
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, JobState, Lease, Sharing
 from orchestrator.spec.job_spec import GIB
 
@@ -25,6 +26,8 @@ FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
 MARGIN_OF_FEW = 0.10  # ... so that the margin is at least this
 GROWTH = 1.5  # a job that outgrew its claim comes back with so much more
 LEAST_RUN_S = 60.0  # a run that ended earlier may not have reached its peak, unless it ended well
+SLACK = 0.02  # for the driver's own buffers
+LEAST_SLACK_BYTES = 64 * 2**20
 ROWS_A_STATEMENT = 500
 
 # Options that change how long or under which name a program runs, and not what it holds.
@@ -55,6 +58,7 @@ _FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)([eE][+-]?
 class ClaimSource(StrEnum):
     TYPED = "typed"
     LEARNED = "learned"
+    PLANNED = "planned"  # of a model that never ran
     RAISED = "raised"  # it outgrew an earlier claim
     DEVICE = "whole device"
 
@@ -107,10 +111,18 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
         and not job.spec_fields.get("max_gpus")  # memory on one number of devices says nothing of another
     }
     peaks = _peaks_by_model(set(keys.values()))
+    plannable = {job.pk: (keys[job.pk], job.pool_id) for job in jobs if job.pk in keys and is_planned(job)}
+    planned = expected(plannable.values()) if plannable else {}
     models = _models(sharing) if peaks else {}
-    largest = _largest_devices({job.pool_id for job in jobs if job.claim_floor_bytes})
+    largest = _largest_devices({job.pool_id for job in jobs if job.claim_floor_bytes or job.pk in plannable})
     return {
-        job.pk: _claim(job, peaks.get(keys.get(job.pk, ""), {}), models.get(job.pool_id, set()), largest)
+        job.pk: _claim(
+            job,
+            peaks.get(keys.get(job.pk, ""), {}),
+            models.get(job.pool_id, set()),
+            largest,
+            planned.get(plannable[job.pk]) if job.pk in plannable else None,
+        )
         for job in jobs
     }
 
@@ -134,7 +146,11 @@ def refresh(jobs: Iterable[Job]) -> None:
 
 
 def _claim(
-    job: Job, peaks: Mapping[str, Sequence[int]], models: set[str], largest: Mapping[str, int]
+    job: Job,
+    peaks: Mapping[str, Sequence[int]],
+    models: set[str],
+    largest: Mapping[str, int],
+    planned: Expected | None,
 ) -> MemoryClaim:
     gib = job.spec_fields.get("gpu_memory_gib")
     if gib is not None:
@@ -142,6 +158,8 @@ def _claim(
     # A job may land on any of the pool's device models, so each of them needs an earlier run.
     elif peaks and models <= peaks.keys():
         claim = max((learn(peaks[model]) for model in models), key=lambda each: each.memory_bytes or 0)
+    elif planned is not None and planned.memory_bytes < largest.get(job.pool_id, 0):
+        claim = MemoryClaim(planned.memory_bytes, ClaimSource.PLANNED, planned.error_percent, planned.runs)
     else:
         claim = WHOLE_DEVICE
     floor = job.claim_floor_bytes
@@ -232,6 +250,17 @@ def _largest_devices(pools: set[str]) -> dict[str, int]:
         return {}
     rows = Device.objects.filter(pool__in=pools).values("pool_id").annotate(most=Max("memory_bytes"))
     return {row["pool_id"]: row["most"] for row in rows}
+
+
+def most_bytes(job: Job, claim_bytes: int) -> int:
+    """The memory that a job may hold on a device: its claim, or its limit where that is more."""
+    gib = job.spec_fields.get("gpu_memory_limit_gib")
+    return claim_bytes if gib is None else max(claim_bytes, round(gib * GIB))
+
+
+def slack_bytes(claim_bytes: int) -> int:
+    """What a job may hold beyond a claim or limit before that counts."""
+    return max(LEAST_SLACK_BYTES, round(SLACK * claim_bytes))
 
 
 def larger_claim(attempt: Attempt) -> int | None:

@@ -39,7 +39,14 @@ from orchestrator.models.pools import (
 from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
 from orchestrator.models.recipes import ModelRecipe, RecipeOutcome
-from orchestrator.models.scheduling import LoneRun, OwnerUse, SchedulerNotes, Slowdown, StartPromise
+from orchestrator.models.scheduling import (
+    LoneRun,
+    OwnerUse,
+    PlannedMemory,
+    SchedulerNotes,
+    Slowdown,
+    StartPromise,
+)
 from orchestrator.models.services import Service, ServiceKey, ServiceReplica, ServiceState
 from orchestrator.models.sessions import SessionPass
 from orchestrator.models.sharing import LinkKind, Note, ShareLink
@@ -101,6 +108,7 @@ __all__ = [
     "Person",
     "Pilot",
     "PilotState",
+    "PlannedMemory",
     "Pool",
     "PoolRight",
     "Project",

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from orchestrator.models.jobs import Job
+from orchestrator.models.pools import Pool
 
 
 class SchedulerNotes(models.Model):
@@ -61,6 +62,26 @@ class Slowdown(models.Model):
 
     def __str__(self) -> str:
         return f"{self.work[:8]} beside {self.other[:8]}: {self.slowdown:.2f}"
+
+
+class PlannedMemory(models.Model):
+    """What the planner expects a model to hold on each device, before any run of it."""
+
+    key = models.CharField(max_length=64)  # of jobs that need equal memory
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+")  # the first, which is planned
+    memory_bytes = models.BigIntegerField(null=True)  # null: not planned yet, or no plan was found
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)  # when the planner had answered
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["key", "pool"], name="planned_memory_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key[:8]} in {self.pool_id}: {self.memory_bytes}"
 
 
 class StartPromiseQuerySet(models.QuerySet["StartPromise"]):

@@ -29,6 +29,7 @@ _PLANNED = (
     "min_gpus",
     "max_gpus",
     "gpu_memory_gib",
+    "gpu_memory_limit_gib",
     "cpus",
     "memory_gib",
     "time_limit_s",

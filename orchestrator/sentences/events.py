@@ -234,6 +234,22 @@ def _claim_outgrown(rank: int, held_bytes: int, device: str, claimed_bytes: int)
     return f"Rank {rank} held {held} on {device}, more than the {claimed} it had claimed."
 
 
+@says(Happened.GIVES_MEMORY_BACK)
+def _gives_memory_back(
+    held_bytes: int, claimed_bytes: int, device: str, job: str = "", owner: str = "", by: Sequence[str] = ()
+) -> str:
+    if job:
+        who = f"{job} of {owner} needs"
+    elif by:
+        who = f"processes of {' and '.join(by)} took"
+    else:
+        who = "the jobs beside it need"
+    held, claimed = words.size(held_bytes), words.size(claimed_bytes)
+    return (
+        f"Holds {held} on {device} and asked for {claimed}; gives way, because {who} the memory beyond that."
+    )
+
+
 @says(Happened.IDLE)
 def _idle(idle_s: float, stop_after_s: float | None, session: bool = False) -> str:
     if session:

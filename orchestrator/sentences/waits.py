@@ -286,6 +286,10 @@ def _pool(facts: Facts, now_s: float) -> str:
     return "Waits for readings of the GPUs; there are none now (does the agent run?)."
 
 
+def _plan(facts: Facts, now_s: float) -> str:
+    return "Waits until Berth has planned how much memory it needs; a minute at most."
+
+
 WAITS: dict[str, Words] = {
     "": _not_seen,
     NOT_SEEN: _not_seen,
@@ -303,6 +307,7 @@ WAITS: dict[str, Words] = {
     "code": _code,
     "environment": _environment,
     "data": _data,
+    "plan": _plan,
     "quota": _quota,
     "array": _array,
     "impossible": _impossible,

@@ -147,6 +147,7 @@ class JobSpec(BaseModel):
     max_gpus: Annotated[StrictInt, Field(ge=1, le=AS_MANY)] | None = None
     elastic: StrictBool = True
     gpu_memory_gib: Gib | None = None
+    gpu_memory_limit_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
     memory_gib: Gib | None = None
     priority: Annotated[StrictInt, Field(ge=0, le=100)] = 50
@@ -252,6 +253,8 @@ class JobSpec(BaseModel):
             raise ValueError("gpus: a model is trained on at least one device; give 1 or more")
         if self.min_gpus is not None and self.min_gpus > self.gpus:
             raise ValueError(f"min_gpus: {self.min_gpus} is more than gpus, which is {self.gpus}")
+        if self.gpu_memory_limit_gib is not None:
+            self._check_memory_limit(self.gpu_memory_limit_gib)
         if self.max_gpus is not None and not 0 < self.gpus <= self.max_gpus:
             why = "a CPU slot is one" if self.gpus == 0 else f"gpus is {self.gpus}"
             raise ValueError(f"max_gpus: {self.max_gpus} does not fit, because {why}")
@@ -267,6 +270,16 @@ class JobSpec(BaseModel):
                     f"or an address such as {EXAMPLES}"
                 )
         return self
+
+    def _check_memory_limit(self, limit_gib: float) -> None:
+        if self.gpu_memory_gib is None:
+            raise ValueError(
+                "gpu_memory_limit_gib: give gpu_memory_gib too, the memory that the job is placed by and always has"
+            )
+        if limit_gib < self.gpu_memory_gib:
+            raise ValueError(
+                f"gpu_memory_limit_gib: {limit_gib:g} is less than gpu_memory_gib, which is {self.gpu_memory_gib:g}"
+            )
 
     @property
     def started_as(self) -> str:

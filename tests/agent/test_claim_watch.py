@@ -198,3 +198,94 @@ def test_job_that_finishes_while_being_limited_has_finished(make_attempt):
     outgrow(ClaimWatch(), attempt, 40)
 
     assert end(attempt, ExitKind.OK, run_s=timedelta(minutes=5).total_seconds()).state == JobState.SUCCEEDED
+
+
+def limited(make_attempt, device, gib: float, limit_gib: float, **fields) -> Attempt:
+    """A running job that claims ``gib`` and may hold ``limit_gib`` while nobody needs it."""
+    spec = {"gpu_memory_gib": gib, "gpu_memory_limit_gib": limit_gib, **fields}
+    attempt: Attempt = make_attempt(
+        state=JobState.RUNNING, devices=[device], memory_bytes=round(gib * GIB), spec=spec
+    )
+    return attempt
+
+
+def state_of(attempt: Attempt) -> tuple[str, str]:
+    attempt.job.refresh_from_db()
+    return attempt.job.state, attempt.job.stop_reason
+
+
+def test_job_may_hold_more_than_it_claims_up_to_its_limit(make_attempt, make_device):
+    attempt = limited(make_attempt, make_device(0), 20, 60)
+    watch = ClaimWatch()
+
+    assert outgrow(watch, attempt, 60, times=5).state == JobState.RUNNING
+    assert outgrow(watch, attempt, 63).stop_reason == StopReason.MEMORY
+    assert "63.0 GiB" in attempt.job.reason
+    assert "60.0 GiB" in attempt.job.reason
+
+
+def test_job_beyond_its_claim_gives_way_when_a_neighbour_lacks_room_for_its_own(make_attempt, make_device):
+    device = make_device(0)
+    wide = limited(make_attempt, device, 20, 70)
+    modest = make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=40 * GIB)
+    watch = ClaimWatch()
+
+    for _ in range(2):
+        watch.note([reading({name_of(wide): 50, name_of(modest): 5})], leases())
+
+    assert state_of(wide) == (JobState.STOPPING, StopReason.PREEMPT)
+    assert state_of(modest)[0] == JobState.RUNNING
+    assert wide.job.reason == (
+        "Holds 50.0 GiB on simulated GPU 0 and asked for 20.0 GiB; gives way, because the jobs beside it need the memory "
+        "beyond that."
+    )
+
+
+def test_job_that_gave_way_waits_with_the_claim_that_it_had(make_attempt, make_device):
+    device = make_device(0)
+    wide = limited(make_attempt, device, 20, 70)
+    make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=40 * GIB)
+    watch = ClaimWatch()
+    for _ in range(2):
+        watch.note([reading({name_of(wide): 50})], leases())
+
+    job = end(wide, ExitKind.PREEMPTED)
+
+    assert (job.state, job.failures) == (JobState.QUEUED, 0)
+    assert claim_of(job).memory_bytes == 20 * GIB
+
+
+def test_job_beyond_its_claim_gives_way_to_an_external_process_that_is_named(make_attempt, make_device):
+    wide = limited(make_attempt, make_device(0), 20, 70)
+    watch = ClaimWatch()
+
+    for _ in range(2):
+        watch.note([reading({name_of(wide): 50, "foreign": 31})], leases())
+
+    assert state_of(wide) == (JobState.STOPPING, StopReason.PREEMPT)
+    assert "because processes of ada took the memory beyond that." in wide.job.reason
+
+
+def test_only_as_many_jobs_give_way_as_are_needed(make_attempt, make_device):
+    device = make_device(0)
+    large, small = limited(make_attempt, device, 10, 60), limited(make_attempt, device, 10, 60)
+    make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=20 * GIB)
+    watch = ClaimWatch()
+
+    for _ in range(3):
+        watch.note([reading({name_of(large): 50, name_of(small): 15})], leases())
+
+    assert state_of(large) == (JobState.STOPPING, StopReason.PREEMPT)
+    assert state_of(small)[0] == JobState.RUNNING
+
+
+def test_one_odd_reading_makes_no_job_give_way(make_attempt, make_device):
+    device = make_device(0)
+    wide = limited(make_attempt, device, 20, 70)
+    make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=40 * GIB)
+    watch = ClaimWatch()
+
+    for gib in (50, 30, 50, 30):
+        watch.note([reading({name_of(wide): gib})], leases())
+
+    assert state_of(wide)[0] == JobState.RUNNING

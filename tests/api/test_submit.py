@@ -46,6 +46,7 @@ def test_every_field_of_a_job_comes_back_as_it_was_given(client_of, ada, submit)
         "gpus": 2,
         "min_gpus": 1,
         "gpu_memory_gib": 4,
+        "gpu_memory_limit_gib": 6,
         "cpus": 4,
         "memory_gib": 16,
         "priority": 50,

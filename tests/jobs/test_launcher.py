@@ -134,6 +134,23 @@ def test_job_sees_only_its_gpus_and_the_memory_it_claimed(make_device, placed, m
     assert record["sandbox"]["network"] == "none"
 
 
+def test_job_with_a_limit_above_its_claim_may_allocate_what_nobody_else_claims(
+    make_device, make_attempt, placed
+):
+    gpu = make_device(0, id="GPU-a", kind="gpu", memory_gib=80)
+    spec = {"gpu_memory_gib": 20, "gpu_memory_limit_gib": 50}
+    attempt = placed(devices=[gpu], spec=spec)
+    attempt.leases.update(memory_bytes=20 * GIB)
+
+    alone = prepare(attempt)["gpu_memory_fraction"]
+    make_attempt(devices=[gpu], memory_bytes=45 * GIB)
+    beside = prepare(attempt)["gpu_memory_fraction"]
+    make_attempt(devices=[gpu], memory_bytes=15 * GIB)
+    full = prepare(attempt)["gpu_memory_fraction"]
+
+    assert (alone, beside, full) == (49.5 / 80, 34.5 / 80, 19.5 / 80)
+
+
 def test_model_job_gets_its_steps_and_its_own_options_win(placed):
     options = ["--epochs", "3"]
     told = prepare(placed(spec={"kind": "model", "total_steps": 20, "args": options}))["args"]

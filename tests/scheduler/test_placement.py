@@ -318,3 +318,37 @@ def test_running_job_is_not_residue_to_its_neighbour(make_job, make_device, make
 
     job.refresh_from_db()
     assert started == 1, wait_sentence(job)
+
+
+def test_job_beyond_its_claim_makes_room_and_both_histories_say_so(make_job, make_attempt, make_device, bob):
+    device = make_device(0, memory_gib=80)
+    spec = {"gpu_memory_gib": 20, "gpu_memory_limit_gib": 70}
+    wide = make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=20 * GIB, spec=spec)
+    held = {"pid": 1, "used_bytes": 60 * GIB, "user": "ada", "job": str(wide.job_id), "attempt": wide.number}
+    read({**reading("sim-0"), "processes": [held]})
+    newcomer = make_job(owner=bob, spec={"gpu_memory_gib": 40}, name="ner")
+
+    passes.run_pass()
+
+    wide.job.refresh_from_db()
+    newcomer.refresh_from_db()
+    assert (wide.job.state, newcomer.state) == (JobState.STOPPING, JobState.QUEUED)
+    assert wide.job.reason == (
+        f"Holds 60.0 GiB on simulated GPU 0 and asked for 20.0 GiB; gives way, because {newcomer} of bob needs the memory "
+        "beyond that."
+    )
+    assert "is stopped to make room" in newcomer.events.order_by("-number").first().reason
+    check_invariants()
+
+
+def test_memory_of_a_job_without_a_limit_above_its_claim_is_its_claim(
+    make_job, make_attempt, make_device, bob
+):
+    device = make_device(0, memory_gib=80)
+    typed = {"gpu_memory_gib": 20}
+    wide = make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=20 * GIB, spec=typed)
+    held = {"pid": 1, "used_bytes": 60 * GIB, "user": "ada", "job": str(wide.job_id), "attempt": wide.number}
+    read({**reading("sim-0"), "processes": [held]})
+    make_job(owner=bob, spec={"gpu_memory_gib": 40})
+
+    assert passes.run_pass() == 1  # the agent stops who holds more than it may

@@ -33,9 +33,8 @@ def test_every_field_differs_from_its_default_in_the_job_that_tests_clone():
 def test_example_is_a_valid_value_for_server_and_client(field):
     hints = get_type_hints(client.Spec)
 
-    assert JobSpec.model_validate(
-        {field.name: field.example, **({"gpus": 2} if field.name == "min_gpus" else {})}
-    )
+    needs = {"min_gpus": {"gpus": 2}, "gpu_memory_limit_gib": {"gpu_memory_gib": 20}}
+    assert JobSpec.model_validate({field.name: field.example, **needs.get(field.name, {})})
     TypeAdapter(hints[field.name]).validate_python(field.example, strict=True)
 
 

@@ -18,6 +18,7 @@ from orchestrator.api.http.authentication import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
 from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.jobs import claim_accuracy
 from orchestrator.jobs.launch import interpreters
 from orchestrator.live import wakeups
 from orchestrator.live.readings import read_now
@@ -57,6 +58,13 @@ PoolName = Annotated[
 
 JobsVisibility = Visibility | Literal[""]
 WHO_SEES = "who sees jobs that do not say it: private, project or lab; empty: as the server's setting says"
+
+
+class ClaimAccuracyOut(BaseModel):
+    source: str = Field(description="source of the claims, or planner: what it expects, without a margin")
+    runs: int
+    median_error_percent: float = Field(description="of the measured peak")
+    too_small_percent: float = Field(description="share of the runs that needed more")
 
 
 class PoolOut(BaseModel):
@@ -136,6 +144,21 @@ def list_pools(request: ApiRequest, paging: Query[Paging]) -> Page[PoolOut]:
     return page(
         Page[PoolOut], request, _rows(), paging, show=lambda pool: show_pool(pool, free), ordering="pk"
     )
+
+
+@router.get("/{pool_id}/memory-claims", response=list[ClaimAccuracyOut])
+def get_claim_accuracy(request: ApiRequest, pool_id: str) -> list[ClaimAccuracyOut]:
+    """How good the memory claims of the pool's newest runs were."""
+    pool = get_object_or_404(Pool, pk=pool_id)
+    return [
+        ClaimAccuracyOut(
+            source=one.source,
+            runs=one.runs,
+            median_error_percent=round(one.median_error_percent, 1),
+            too_small_percent=round(one.too_small_percent, 1),
+        )
+        for one in claim_accuracy.accuracies(pool.pk)
+    ]
 
 
 @router.post("", response={201: PoolOut}, auth=ADMINS)

@@ -226,7 +226,9 @@ class MemoryClaimOut(BaseModel):
     """What a job claims of each of its devices' memory."""
 
     bytes: int | None = Field(description="null: the whole device")
-    source: str = Field(description="typed, learned, raised (an earlier claim was outgrown) or whole device")
+    source: str = Field(
+        description="typed, learned, planned, raised (an earlier claim was outgrown) or whole device"
+    )
     error_percent: float | None = Field(
         description="of a learned claim: its margin above the largest peak of earlier runs"
     )
@@ -270,6 +272,7 @@ class JobOut(BaseModel):
     max_gpus: int | None = None
     elastic: bool = True
     gpu_memory_gib: float | None
+    gpu_memory_limit_gib: float | None = None
     idle_since: datetime | None = Field(
         description="its devices do nothing since then; null: they work, or no warning yet"
     )

@@ -7,11 +7,12 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from orchestrator.jobs import caches, datasets, fetches, shared_models, training_plans
+from orchestrator.jobs import caches, datasets, fetches, memory_claims, shared_models, training_plans
 from orchestrator.jobs.launch import interpreters, isolation, session_programs, trainers
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
-from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Network
+from orchestrator.live import readings as live
+from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Lease, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.layout import JobFolder
@@ -162,12 +163,25 @@ def _memory_fraction(attempt: Attempt) -> float | None:
     shares = attempt.leases.filter(ended_at=None, memory_bytes__isnull=False).select_related("device")
     return min(
         (
-            min(1.0, allocator_bytes(lease.memory_bytes) / lease.device.memory_bytes)
+            min(1.0, allocator_bytes(_ceiling_bytes(attempt.job, lease)) / lease.device.memory_bytes)
             for lease in shares
             if lease.memory_bytes and lease.device.memory_bytes
         ),
         default=None,
     )
+
+
+def _ceiling_bytes(job: Job, lease: Lease) -> int:
+    """The memory that a rank may hold: its claim, and up to its limit what nobody else on the device has claimed."""
+    claim = lease.memory_bytes or 0
+    most = memory_claims.most_bytes(job, claim)
+    if most <= claim:
+        return claim
+    tenants = Lease.objects.active().filter(device=lease.device_id)
+    claimed = sum(each or 0 for each in tenants.values_list("memory_bytes", flat=True))
+    entry = live.read_now().device(lease.device_id)
+    foreign = entry["foreign_bytes"] if entry else 0
+    return max(claim, min(most, claim + lease.device.memory_bytes - claimed - foreign))
 
 
 def allocator_bytes(claim_bytes: int) -> int:

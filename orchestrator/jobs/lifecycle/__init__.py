@@ -5,6 +5,7 @@ from orchestrator.jobs.lifecycle.endings import RETRIED_KINDS, back_to_queue, ba
 from orchestrator.jobs.lifecycle.last_seen import lose_sight, regain_sight
 from orchestrator.jobs.lifecycle.requests import (
     cancel,
+    give_memory_back,
     hold,
     limit_memory,
     lose_device,
@@ -39,6 +40,7 @@ __all__ = [
     "claim_launch",
     "end",
     "fail_waiting",
+    "give_memory_back",
     "hold",
     "limit_memory",
     "lose_device",

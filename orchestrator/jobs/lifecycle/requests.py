@@ -158,6 +158,16 @@ def limit_memory(job: Job, *, why: Fact) -> Job:
     return retry_when_stale(job, act)
 
 
+def give_memory_back(job: Job, *, why: Fact) -> Job:
+    """A job holds memory beyond its claim that others need now: stop it with a checkpoint and queue it again."""
+
+    def act(job: Job) -> None:
+        if job.state in {JobState.STARTING, JobState.RUNNING}:
+            want_stop(job, StopReason.PREEMPT, actor="memory watch", why=why)
+
+    return retry_when_stale(job, act)
+
+
 def stop_by_policy(job: Job, *, why: Fact) -> Job:
     """A rule of its pool ends a job for good (S7)."""
 

@@ -28,6 +28,7 @@ class Site:
     share_bytes: int  # memory for shares; NOWHERE: none
     free_bytes: int
     tenants: dict[str, int | None] = field(default_factory=dict)  # bytes by job id; None: the whole device
+    beyond: dict[str, int] = field(default_factory=dict)  # of these bytes, those beyond the job's claim
 
     def fits(self, memory_bytes: int | None) -> bool:
         if memory_bytes is None:
@@ -57,6 +58,7 @@ class Spot:
 
     device_ids: tuple[str, ...]
     victims: tuple[str, ...] = ()
+    giving_back: frozenset[str] = frozenset()  # of these, the jobs that hold memory beyond their claims
 
 
 class Board:
@@ -88,7 +90,9 @@ class Board:
             self._jobs[job.id] = job
         for share in spots:
             site = self.sites[share.device_id]
-            site.tenants[job.id] = share.memory_bytes
+            site.tenants[job.id] = share.taken_bytes
+            if share.beyond_bytes:
+                site.beyond[job.id] = share.beyond_bytes
             site.count()
         self._spots[job.id] = [share.device_id for share in spots]
 
@@ -116,6 +120,7 @@ class Board:
         for id_ in self._spots.pop(job_id, ()):
             site = self.sites[id_]
             del site.tenants[job_id]
+            site.beyond.pop(job_id, None)
             site.count()
             self._forget(site)
 
@@ -237,7 +242,8 @@ class Board:
             used.add(node)
             chosen += ids
             victims += [victim for victim in leaving if victim not in victims]
-        return Spot(tuple(chosen), tuple(victims))
+        giving = {id_ for device in chosen for id_ in self._who_gives_back(self.sites[device], job)}
+        return Spot(tuple(chosen), tuple(victims), giving_back=frozenset(giving.intersection(victims)))
 
     def _clear_node(
         self, job: Job, count: int, sites: Sequence[Site], costs: Costs, closed: frozenset[str]
@@ -260,7 +266,8 @@ class Board:
             return None
         options.sort()
         leaving = sorted({victim for option in options[:count] for victim in option[3]})
-        total = sum(costs(victim) or 0.0 for victim in leaving)
+        free = {id_ for option in options[:count] for id_ in self._who_gives_back(self.sites[option[2]], job)}
+        total = sum(costs(victim) or 0.0 for victim in leaving if victim not in free)
         return total, [option[2] for option in options[:count]], leaving
 
     def _clear_site(self, site: Site, job: Job, costs: Costs) -> tuple[float, list[str]] | None:
@@ -268,6 +275,8 @@ class Board:
         need = job.memory_bytes
         if site.fits(need) and not self.crowds(site, job, site.tenants):
             return 0.0, []
+        if giving := self._who_gives_back(site, job):
+            return 0.0, giving
         priced = [
             (cost / len(self._spots[id_]), id_) for id_ in site.tenants if (cost := costs(id_)) is not None
         ]
@@ -287,3 +296,21 @@ class Board:
             if free >= need and not self.crowds(site, job, staying):
                 return total, leaving
         return None
+
+    def _who_gives_back(self, site: Site, job: Job) -> list[str]:
+        """The jobs that must leave because they hold memory beyond their claims, where the claims have room for one rank.
+
+        The largest first, until it fits: they return to what they claim, which stays theirs.
+        """
+        need = job.memory_bytes
+        if need is None or not site.beyond or site.fits(need):
+            return []
+        giving: list[str] = []
+        free = site.free_bytes
+        for id_, beyond in sorted(site.beyond.items(), key=lambda one: (-one[1], one[0])):
+            giving.append(id_)
+            free += beyond
+            if free >= need:
+                staying = [tenant for tenant in site.tenants if tenant not in giving]
+                return [] if self.crowds(site, job, [*staying, *giving]) else giving
+        return []

@@ -28,6 +28,7 @@ class WaitCode(StrEnum):
     CODE = "code"  # its code is being fetched
     ENVIRONMENT = "environment"  # its packages are being installed
     DATA = "data"  # data that it names is being fetched
+    PLAN = "plan"  # the memory that it needs is being planned
     ARRAY = "array"  # its array's limit of members that hold devices is reached
     IMPOSSIBLE = "impossible"  # the pool can never fit it
 
@@ -46,6 +47,7 @@ class Preempt:
 
     job_id: str
     for_job_id: str
+    gives_back: Share | None = None  # it stops because it holds more of a device than it claims
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,8 @@ class PoolPass:
             return WaitCode.ENVIRONMENT
         if job.fetching is not None:
             return WaitCode.DATA
+        if job.planning:
+            return WaitCode.PLAN
         return self.quotas.barrier(job)
 
     def _ever_fits(self, job: QueuedJob) -> bool:

@@ -24,6 +24,7 @@ from orchestrator.scheduler.core.types import (
     Policy,
     QueuedJob,
     RunningJob,
+    Share,
     State,
 )
 
@@ -156,10 +157,15 @@ def _starts(plans: Mapping[str, tuple[RankedPass, PoolDecisions]]) -> tuple[Star
 
 def _preempts(plans: Mapping[str, tuple[RankedPass, PoolDecisions]]) -> tuple[Preempt, ...]:
     return tuple(
-        Preempt(job_id, for_id)
-        for _, plan in plans.values()
+        Preempt(job_id, for_id, _beyond(part.running[job_id]) if job_id in plan.giving_back else None)
+        for part, plan in plans.values()
         for job_id, for_id in sorted(plan.victims.items())
     )
+
+
+def _beyond(job: RunningJob) -> Share:
+    """Where a job holds most beyond its claim."""
+    return max(job.shares, key=lambda share: (share.beyond_bytes, share.device_id))
 
 
 def _reserves(plans: Mapping[str, tuple[RankedPass, PoolDecisions]]) -> tuple[Reserve, ...]:

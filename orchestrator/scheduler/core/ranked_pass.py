@@ -33,6 +33,7 @@ class PoolDecisions:
     starts: dict[str, tuple[Share, ...]] = field(default_factory=dict)
     codes: dict[str, WaitCode] = field(default_factory=dict)
     victims: dict[str, str] = field(default_factory=dict)  # by running job, the job that it stops for
+    giving_back: set[str] = field(default_factory=set)  # victims that hold memory beyond their claims
     reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)  # while victims leave
     standings: dict[str, Standing] = field(default_factory=dict)
     ranked: list[Standing] = field(default_factory=list)  # the competing jobs, queued and running, best first
@@ -237,6 +238,7 @@ class RankedPass(PoolPass):
             self._displaced = self._displaced or victim in self._chosen
             self._leaving.update(share.device_id for share in self.running[victim].shares)
             self._board.give(victim)
+        self._plan.giving_back |= spot.giving_back
         self._board.take(job, spot.device_ids)
         if self._all_free(job, spot):
             self._begin(job, spot)

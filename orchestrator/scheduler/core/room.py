@@ -78,11 +78,12 @@ class Room:
 
     def _settle(self, job: Job, shares: Sequence[Share]) -> None:
         for share in shares:
-            self.tenants[share.device_id].append(Tenant(job, share.memory_bytes))
-            if share.memory_bytes is None:
+            taken_bytes = share.taken_bytes
+            self.tenants[share.device_id].append(Tenant(job, taken_bytes))
+            if taken_bytes is None:
                 self._whole.add(share.device_id)
             else:
-                self._claimed[share.device_id] += share.memory_bytes
+                self._claimed[share.device_id] += taken_bytes
 
     def calm(self, device: Device) -> bool:
         """Whether the memory held outside running jobs is small enough to use the device as a whole."""

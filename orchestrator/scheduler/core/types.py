@@ -53,6 +53,17 @@ class Share:
 
     device_id: str
     memory_bytes: int | None = None  # None: the whole device, alone
+    held_bytes: int = 0  # measured, of a job that may hold more than it claims
+
+    @property
+    def taken_bytes(self) -> int | None:
+        """The memory that others cannot have now; None: the whole device."""
+        return None if self.memory_bytes is None else max(self.memory_bytes, self.held_bytes)
+
+    @property
+    def beyond_bytes(self) -> int:
+        """The memory held beyond the claim, which is given back when another job needs it."""
+        return 0 if self.memory_bytes is None else max(0, self.held_bytes - self.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +168,14 @@ class QueuedJob(Job):
     checking_out: Facts | None = None  # how far its code is; None: it is there
     preparing: Facts | None = None  # how far its packages are; None: they are there
     fetching: Facts | None = None  # how far the data that it names is; None: it is there
+    planning: bool = False  # the memory that it needs is being planned
     kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: the causes of ``constraints.booked_devices``
 
     @property
     def has_all_it_needs(self) -> bool:
-        """Whether its code, its packages and its data are there."""
-        return self.checking_out is None and self.preparing is None and self.fetching is None
+        """Whether its code, its packages and its data are there, and its plan if it waits for one."""
+        there = self.checking_out is None and self.preparing is None and self.fetching is None
+        return there and not self.planning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

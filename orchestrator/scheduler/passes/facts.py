@@ -1,9 +1,10 @@
 """Rows as the scheduler sees them: devices, jobs and bookings."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypedDict
 
+from orchestrator.jobs import memory_claims
 from orchestrator.jobs.progress import supervised_s
 from orchestrator.live.readings import DeviceEntry
 from orchestrator.models import LOCAL_NODE, Booking, BookingKind, Device, Job, JobState, Lease
@@ -142,8 +143,13 @@ def running_facts(
     work: str = "",
     *,
     other_nodes: bool = False,
+    held: Mapping[str, DeviceEntry] = {},
 ) -> core.RunningJob:
-    """The scheduler's view of a job that holds devices; ``leases`` come with their attempt and devices."""
+    """The scheduler's view of a job that holds devices; ``leases`` come with their attempt and devices.
+
+    Args:
+        held: the newest readings by device, which tell what a job with a memory limit above its claim holds.
+    """
     facts = job_facts(job, work, other_nodes=other_nodes)
     started = leases[0].started_at
     ran_s = _ran_s(leases[0], now)
@@ -156,11 +162,29 @@ def running_facts(
         **facts,
         # The work that stopping would lose: everything since the last checkpoint, or since the start.
         checkpoint_age_s=ran_s if saved_s is None else min(ran_s, saved_s),
-        shares=tuple(core.Share(lease.device_id, lease.memory_bytes) for lease in leases),
+        shares=tuple(
+            core.Share(
+                lease.device_id, lease.memory_bytes, _held_bytes(job, lease, held.get(lease.device_id))
+            )
+            for lease in leases
+        ),
         started=started.timestamp(),
         stopping=job.state == JobState.STOPPING,
         scaling=scaling if job.state == JobState.RUNNING else None,
     )
+
+
+def _held_bytes(job: Job, lease: Lease, reading: DeviceEntry | None) -> int:
+    """What a job holds of a device; counted only if that may be, and is, more than its claim."""
+    claim = lease.memory_bytes
+    if claim is None or reading is None or memory_claims.most_bytes(job, claim) <= claim:
+        return 0
+    held = sum(
+        process["used_bytes"]
+        for process in reading.get("processes", ())
+        if process["job"] == str(job.pk) and process.get("attempt") == lease.attempt.number
+    )
+    return held if held > claim + memory_claims.slack_bytes(claim) else 0
 
 
 def _ran_s(lease: Lease, now: datetime) -> float:

@@ -1,7 +1,9 @@
-"""How far the code, the packages and the data of waiting jobs are."""
+"""How far the code, the packages, the data and the plans of waiting jobs are."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
+from orchestrator.jobs import memory_claims, planned_memory
 from orchestrator.models import (
     Checkout,
     CheckoutState,
@@ -64,6 +66,16 @@ def data_on_its_way() -> Mapping[str, core.Facts]:
     rows = Fetch.objects.in_bulk({number for _, number in pairs})
     facts = {number: _fetch_facts(row) for number, row in rows.items()}
     return {str(job_id): facts[number] for job_id, number in pairs if number in facts}
+
+
+def plans_in_making(jobs: Iterable[Job], now: datetime) -> set[str]:
+    """The queued models that wait until the planner has said what memory they need."""
+    jobs = [job for job in jobs if job.state == JobState.QUEUED and planned_memory.is_planned(job)]
+    if not jobs:
+        return set()
+    keys = {job.pk: memory_claims.memory_key(job.spec_fields, job.bundle) for job in jobs}
+    waiting = planned_memory.waiting_for_plans(jobs, keys, now).values()
+    return {str(job.pk) for pairs in waiting for job, _ in pairs}
 
 
 def _fetch_facts(row: Fetch) -> core.Facts:

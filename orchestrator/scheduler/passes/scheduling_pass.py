@@ -62,7 +62,9 @@ def run_pass(
         for change in decisions.resize:
             resize(term, jobs[change.job_id], change, now)
         for preemption in decisions.preempt:
-            preempt(term, jobs[preemption.job_id], jobs[preemption.for_job_id])
+            preempt(
+                term, jobs[preemption.job_id], jobs[preemption.for_job_id], gives_back=preemption.gives_back
+            )
         for leaving in decisions.vacate:
             vacate(term, jobs[leaving.job_id], leaving)
         save_reservations(term, decisions, now)

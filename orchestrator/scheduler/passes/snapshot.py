@@ -28,7 +28,12 @@ from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.lending import ends_of_pilots, lent_pools
 from orchestrator.scheduler.passes.limits import usage, with_limits
 from orchestrator.scheduler.passes.neighbours import read_neighbours, works_of
-from orchestrator.scheduler.passes.preparations import code_in_making, data_on_its_way, environments_in_making
+from orchestrator.scheduler.passes.preparations import (
+    code_in_making,
+    data_on_its_way,
+    environments_in_making,
+    plans_in_making,
+)
 from orchestrator.scheduler.passes.retry_holds import retry_holds
 from orchestrator.scheduler.passes.scalings import scalings
 
@@ -53,6 +58,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     checking_out = code_in_making(jobs.values())
     preparing = environments_in_making(jobs.values())
     fetching = data_on_its_way()
+    planning = plans_in_making(jobs.values(), now)
     scaling = scalings(jobs.values())
     works = works_of(jobs.values())
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
@@ -75,6 +81,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 checking_out=None if job.bundle else checking_out.get(job.checkout_id),
                 preparing=preparing.get(job.environment_id),
                 fetching=fetching.get(job_id),
+                planning=job_id in planning,
             )
             for job_id, job in jobs.items()
             if job.state == JobState.QUEUED
@@ -88,6 +95,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 scaling.get(job_id),
                 works.get(job_id, ""),
                 other_nodes=other_nodes,
+                held=measured,
             )
             for job_id, job in jobs.items()
             if leases.get(job_id)

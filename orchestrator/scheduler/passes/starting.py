@@ -98,12 +98,25 @@ def _fits(device: Device, share: int | None) -> bool:
 
 
 @again_when_undone
-def preempt(term: int, job: Job, other: Job) -> bool:
-    """Stop a job so that another gets its devices, and record it in both histories; False if it cannot be stopped now."""
+def preempt(term: int, job: Job, other: Job, gives_back: core.Share | None = None) -> bool:
+    """Stop a job so that another gets its devices, and record it in both histories; False if it cannot be stopped now.
+
+    Args:
+        gives_back: it stops because it holds more of this device than it claims.
+    """
     try:
         with transaction.atomic():
             check_term(term)
             why = fact(Happened.MAKES_ROOM, job=str(other), owner=str(other.owner))
+            if gives_back is not None:
+                why = fact(
+                    Happened.GIVES_MEMORY_BACK,
+                    held_bytes=gives_back.held_bytes,
+                    claimed_bytes=gives_back.memory_bytes or 0,
+                    device=Device.objects.get(pk=gives_back.device_id).label,
+                    job=str(other),
+                    owner=str(other.owner),
+                )
             lifecycle.preempt(job, by="scheduler", why=why, for_job=other)
             room = fact(Happened.GETS_ROOM, job=str(job), owner=str(job.owner))
             lifecycle.remark(other, room, actor="scheduler")

@@ -118,7 +118,8 @@ def _running(draw: st.DrawFn, devices: tuple[Device, ...]) -> tuple[RunningJob, 
         facts = draw(_facts()) | {"pool": device.pool, "started": NOW - 60, "stopping": draw(st.booleans())}
         size = None if use == "whole" else 15 * GIB
         for part in range({"free": 0, "whole": 1, "shared": draw(st.integers(1, 2))}[use]):
-            mine = facts | {"gpus": 1, "memory_bytes": size, "shares": (Share(device.id, size),)}
+            held = draw(st.sampled_from((0, 0, 25 * GIB))) if size else 0
+            mine = facts | {"gpus": 1, "memory_bytes": size, "shares": (Share(device.id, size, held),)}
             jobs.append(RunningJob(id=f"running-{number}-{part}", **mine))
     return tuple(jobs)
 

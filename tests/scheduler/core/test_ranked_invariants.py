@@ -86,7 +86,7 @@ def claims_of(running, starts=()) -> dict[str, list[int | None]]:
     claims: dict[str, list[int | None]] = defaultdict(list)
     for job in running:
         for share in job.shares:
-            claims[share.device_id].append(share.memory_bytes)
+            claims[share.device_id].append(share.taken_bytes)
     for start in starts:
         for share in start.devices:
             claims[share.device_id].append(share.memory_bytes)
