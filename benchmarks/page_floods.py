@@ -103,6 +103,10 @@ KILL = """() => {
   dispatchEvent(new Event("online"));
   return true;
 }"""
+DRAWN_VALUES = """async address => {
+  const { charts } = await import(address);
+  return [...charts].find(one => one.title === "flood").drawn.data.flatMap(one => [...one.y]);
+}"""
 HELD_POINTS = """async address => {
   const { charts } = await import(address);
   const chart = [...charts].find(one => one.title === "flood");
@@ -171,8 +175,8 @@ def _measure_log(outcome: Outcome, page: Page) -> None:
 def _count_spikes(outcome: Outcome, page: Page) -> None:
     figure = page.locator("#charts figure", has=page.get_by_text("flood", exact=True))
     figure.scroll_into_view_if_needed()
-    figure.locator(".main-svg").first.wait_for(state="attached", timeout=60_000)
-    drawn = figure.locator(".chart-plot").evaluate("plot => plot.data.flatMap(one => [...one.y])")
+    figure.locator(".chart-svg path").first.wait_for(state="attached", timeout=60_000)
+    drawn = page.evaluate(DRAWN_VALUES, page.evaluate(MODULE, "charts"))
     outcome.figures["spikes_seen"] = len({y for y in drawn if y is not None and y >= FIRST_SPIKE})
     outcome.details["charts"] = page.locator("#charts figcaption b").all_text_contents()
 
@@ -184,7 +188,7 @@ def _kill_sockets(outcome: Outcome, visitor: Visitor, client: Client) -> None:
         context.add_init_script(KEEP_SOCKET)
         page = context.new_page()
         page.goto(f"{visitor.url}/jobs/{job}")
-        page.locator("#charts .main-svg").first.wait_for(state="attached", timeout=60_000)
+        page.locator("#charts .chart-svg path").first.wait_for(state="attached", timeout=60_000)
         page.evaluate(COLLECT, page.evaluate(MODULE, "log-lines"))
         kills, deadline = 0, time.monotonic() + SETTLE_S + FLOOD_S
         while kills < KILLS and time.monotonic() < deadline:

@@ -30,7 +30,7 @@ MEASURED_WITHIN_MS = 600_000
 DRAWN = """() => [...document.querySelectorAll(".chart-plot")]
   .map(plot => [plot, plot.getBoundingClientRect()])
   .filter(([, { top, height }]) => height && top < innerHeight)
-  .every(([plot]) => plot.querySelector(".main-svg"))"""
+  .every(([plot]) => plot.querySelector(".main-svg, .chart-svg path"))"""
 BROKEN_SCRIPT = "raise SystemExit('CUDA was not what it seemed')\n"
 
 

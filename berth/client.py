@@ -487,6 +487,7 @@ class Booking(Record):
 
     id: int
     name: str
+    note: str  # what it is for
     kind: str  # reservation or maintenance
     pool: str
     count: int | None  # None: the ones in devices
@@ -1426,6 +1427,10 @@ class Berth:
     def book(self, body: Mapping[str, Any]) -> Booking:
         """Add a reservation or maintenance; for operators of its pool. Fields: docs/reference/api.md."""
         return Booking(self.send("POST", "/reservations", json=dict(body)).json())
+
+    def change_booking(self, booking: int, changes: Mapping[str, Any]) -> Booking:
+        """Change times, devices, people, name or note of a booking; for operators of its pool."""
+        return Booking(self.send("PATCH", f"/reservations/{booking}", json=dict(changes)).json())
 
     def unbook(self, booking: int) -> None:
         """Remove a booking."""

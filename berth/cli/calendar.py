@@ -55,6 +55,7 @@ def add_entry(
     pool: str,
     weekly: bool,
     maintenance: bool,
+    note: str,
     as_json: bool,
 ) -> None:
     """Add a booking; ``devices`` is a number or ids separated by commas.
@@ -66,9 +67,10 @@ def add_entry(
         raise WrongUse("Give either people (--for NAME) or --maintenance.")
     body: Mapping[str, object] = {
         "name": name,
+        **({"note": note} if note else {}),  # servers of earlier versions do not know it
         "pool": pool,
         "kind": "maintenance" if maintenance else "reservation",
-        "devices": int(devices) if devices.isdigit() else [one.strip() for one in devices.split(",")],
+        "devices": _devices(devices),
         "people": list(people),
         "from": start_time(start),
         "until": None if until is None else start_time(until),
@@ -79,6 +81,44 @@ def add_entry(
         show_json(made.json)
     else:
         say(f"Added {safe(made.name)} as {made.id}. Remove it with: berth calendar remove {made.id}")
+
+
+def change_entry(
+    entry: int,
+    *,
+    name: str | None,
+    note: str | None,
+    devices: str | None,
+    people: Sequence[str],
+    start: str | None,
+    until: str | None,
+    as_json: bool,
+) -> None:
+    """Change what is given of a booking.
+
+    Raises:
+        WrongUse: nothing was given, or a time that cannot be read.
+    """
+    given: dict[str, object] = {
+        "name": name,
+        "note": note,
+        "devices": None if devices is None else _devices(devices),
+        "people": list(people) or None,
+        "from": None if start is None else start_time(start),
+        "until": None if until is None else start_time(until),
+    }
+    changes = {field: value for field, value in given.items() if value is not None}
+    if not changes:
+        raise WrongUse("Say what to change: --from, --until, --devices, --for, --name or --note.")
+    changed = connect().change_booking(entry, changes)
+    if as_json:
+        show_json(changed.json)
+    else:
+        say(f"Changed {safe(changed.name)}: {_local(changed.json['from'])} to {_local(changed.json['until'])}.")
+
+
+def _devices(text: str) -> int | list[str]:
+    return int(text) if text.isdigit() else [one.strip() for one in text.split(",")]
 
 
 def remove_entry(entry: int, *, as_json: bool) -> None:

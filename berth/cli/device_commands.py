@@ -8,7 +8,7 @@ from berth.cli.options import Json, PoolName
 from berth.cli.printing import remark, show_json
 
 commands = typer.Typer()
-calendar_app = typer.Typer(help="Reserved devices: list, add, remove.", invoke_without_command=True)
+calendar_app = typer.Typer(help="Reserved devices: list, add, change, remove.", invoke_without_command=True)
 envs_app = typer.Typer(help="Packages and caches: list, remove, clear.", invoke_without_command=True)
 commands.add_typer(envs_app, name="envs", rich_help_panel="Devices")
 commands.add_typer(calendar_app, name="calendar", rich_help_panel="Devices")
@@ -135,6 +135,7 @@ def add_to_calendar(
     maintenance: Annotated[
         bool, typer.Option("--maintenance", help="Maintenance: no jobs of anybody")
     ] = False,
+    note: Annotated[str, typer.Option("--note", help="What for, in words")] = "",
     as_json: Json = False,
 ) -> None:
     """Reserve devices for people; for operators."""
@@ -149,6 +150,37 @@ def add_to_calendar(
         pool=pool,
         weekly=weekly,
         maintenance=maintenance,
+        note=note,
+        as_json=as_json,
+    )
+
+
+@calendar_app.command("change")
+def change_in_calendar(
+    entry: Annotated[int, typer.Argument(help="Id of the entry")],
+    start: Annotated[str | None, typer.Option("--from", metavar="TIME", help="New start")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="New end")] = None,
+    devices: Annotated[
+        str | None, typer.Option("--devices", "-d", help="Number of devices, or ids separated by commas")
+    ] = None,
+    people: Annotated[
+        list[str] | None, typer.Option("--for", metavar="NAME", help="Everybody who may use the devices")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="New name")] = None,
+    note: Annotated[str | None, typer.Option("--note", help="What for, in words")] = None,
+    as_json: Json = False,
+) -> None:
+    """Change an entry; for operators."""
+    from berth.cli.calendar import change_entry
+
+    change_entry(
+        entry,
+        name=name,
+        note=note,
+        devices=devices,
+        people=people or [],
+        start=start,
+        until=until,
         as_json=as_json,
     )
 

@@ -59,6 +59,7 @@ WORDS = {
     "device.state": "drained, enabled or disabled a device",
     "device.pool": "moved a device",
     "reservation.made": "booked devices",
+    "reservation.changed": "changed a booking",
     "reservation.deleted": "deleted a booking",
     "environment.removed": "removed packages",
     "cache.cleared": "cleared a cache",

@@ -1,6 +1,7 @@
 """The week calendar: what is booked, and the form that books; changes go through the REST API."""
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, tzinfo
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -40,8 +41,25 @@ def bookings(request: HttpRequest) -> HttpResponse:
         "chosen": chosen if chosen in names else "",
         "operated": operated,
         "form": _first_fields(request.GET.get("from", "")),
+        "changed": _changed(request.GET.get("change", ""), operated, zone),
     }
     return render(request, "dashboard/bookings.html", context)
+
+
+def _changed(text: str, operated: list[str], zone: tzinfo) -> dict[str, Any] | None:
+    """The booking that the form below is to change, with its texts; None without one that the reader may change."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        return None
+    row = Booking.objects.filter(pk=int(text), pool__in=operated).first()
+    if row is None:
+        return None
+    return {
+        "booking": row,
+        "devices": ", ".join(device.pk for device in row.devices.all()),
+        "people": ", ".join(sorted(person.get_username() for person in row.people.all())),
+        "start": _field(row.start.astimezone(zone)),
+        "until": _field(row.until.astimezone(zone)) if row.until else "",
+    }
 
 
 def _day(text: str, today: date) -> date:

@@ -30,6 +30,7 @@ def markdown(text: str) -> SafeString:
     return mark_safe(notes.as_html(text))  # noqa: S308  # cleaned there
 
 
+DAY_S = 86_400.0
 FAVICON = (
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
     "<rect width='16' height='16' rx='3' fill='#0B57B0'/>"
@@ -90,10 +91,11 @@ def trial_state(name: str) -> SafeString:
 
 @register.simple_tag
 def when(at: datetime | None) -> SafeString:
-    """Render a relative time; the script keeps it fresh, and the title has the exact time."""
+    """Render a relative time, beyond a day a date; the script keeps it fresh, and the title has the exact time."""
     if at is None:
         return SafeString("")
-    words_now = words.relative((at - timezone.now()).total_seconds())
+    ahead_s = (at - timezone.now()).total_seconds()
+    words_now = words.relative(ahead_s) if abs(ahead_s) <= DAY_S else f"{at:%b} {at.day}, {at.year}"
     return format_html(
         '<time datetime="{}" title="{}" data-relative>{}</time>', at.isoformat(), _exact(at), words_now
     )

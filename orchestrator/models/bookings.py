@@ -34,6 +34,7 @@ class Booking(models.Model):
     """
 
     name = models.CharField(max_length=80)
+    note = models.CharField(max_length=500, blank=True, default="", db_default="")  # what for, in words
     kind = models.CharField(max_length=12, choices=BookingKind, default=BookingKind.RESERVATION)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="bookings")
     count = models.PositiveIntegerField(null=True, blank=True)

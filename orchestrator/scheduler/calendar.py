@@ -50,6 +50,42 @@ def make(
     return booking
 
 
+def change(
+    booking: Booking,
+    *,
+    by: AbstractBaseUser,
+    devices: int | Sequence[str] | None = None,
+    people: Sequence[str] | None = None,
+    address: str = "",
+    **columns: Any,
+) -> None:
+    """Change a booking that stands; what is not given stays as it is. A time that has begun may go on longer.
+
+    Raises:
+        Impossible: as for ``make``; the booking then stays as it was.
+    """
+    with transaction.atomic():
+        Pool.objects.select_for_update().get(pk=booking.pool_id)
+        booking.refresh_from_db()  # somebody else may have changed it while we waited
+        before = say(booking)
+        for name, value in columns.items():
+            setattr(booking, name, value)
+        if isinstance(devices, int):
+            booking.count, named = devices, []
+        elif devices is not None:
+            booking.count, named = None, _find_devices(booking.pool, devices)
+        else:
+            named = list(booking.devices.all())
+        users = list(booking.people.all()) if people is None else _find_people(people)
+        check(booking, named, users)
+        booking.save()
+        booking.devices.set(named)
+        booking.people.set(users)
+        text = f"{before} Now: {say(Booking.objects.get(pk=booking.pk))}"
+        audit.record(by, "reservation.changed", f"pool {booking.pool_id}", text, address=address)
+        wakeups.schedule()
+
+
 def remove(booking: Booking, *, by: AbstractBaseUser, address: str = "") -> None:
     with transaction.atomic():
         audit.record(by, "reservation.deleted", f"pool {booking.pool_id}", say(booking), address=address)

@@ -1,5 +1,6 @@
-// Colours and styles of a terminal as nodes; everything else is text.
+// Colours and styles of a terminal as nodes, addresses as links; everything else is text.
 const SGR = /\x1b\[([0-9;:]*)m/g;
+const ADDRESS = /\bhttps?:\/\/[^\s<>"'`|\\]*[^\s<>"'`|\\.,;:!?)\]}]/gi;
 const STEPS = [0, 95, 135, 175, 215, 255]; // of the 6 x 6 x 6 cube among the 256 colours
 const ON = { 1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 9: "strike" };
 const OFF = { 22: ["bold", "dim"], 23: ["italic"], 24: ["underline"], 27: ["inverse"], 29: ["strike"] };
@@ -12,12 +13,27 @@ export function toNodes(text) {
   let style = {};
   return text
     .split(SGR)
-    .map((part, at) => {
+    .flatMap((part, at) => {
       if (at % 2 === 0) return piece(part, style);
       style = restyle(style, part.split(/[;:]/).map(Number));
-      return "";
+      return [];
     })
     .filter(Boolean);
+}
+
+// Text whose addresses of the web can be followed; nothing of this page goes with who follows them.
+function linked(text) {
+  if (!text.includes("://")) return [text];
+  const parts = [];
+  let end = 0;
+  for (const { 0: href, index } of text.matchAll(ADDRESS)) {
+    const link = Object.assign(document.createElement("a"), { href, textContent: href, target: "_blank" });
+    link.rel = "noopener noreferrer nofollow";
+    link.tabIndex = -1;
+    parts.push(text.slice(end, index), link);
+    end = index + href.length;
+  }
+  return [...parts, text.slice(end)];
 }
 
 function piece(text, { colour, ground, ...marks }) {
@@ -26,15 +42,16 @@ function piece(text, { colour, ground, ...marks }) {
     ...(Number.isInteger(colour) ? [colour] : []),
     ...(Number.isInteger(ground) ? [`on-${ground}`] : []),
   ];
-  if (!text || !(names.length || colour || ground)) return text;
-  const span = Object.assign(document.createElement("span"), { textContent: text });
+  if (!text || !(names.length || colour || ground)) return linked(text);
+  const span = document.createElement("span");
+  span.append(...linked(text));
   span.className = names.map((name) => `ansi-${name}`).join(" ");
   if (typeof colour === "string") {
     // Most are made for a dark terminal: moved towards the text, unless their own ground is given too.
     span.style.color = ground === undefined ? `color-mix(in oklab, ${colour} 65%, var(--text))` : colour;
   }
   if (typeof ground === "string") span.style.background = ground;
-  return span;
+  return [span];
 }
 
 function restyle(before, codes) {

@@ -1,5 +1,5 @@
 // Bars: the cells of a grid of strategies, and GPU-hours in parts that add up; the tables below say the same in numbers.
-import { asText, barLayout, loadPlotly } from "./chart-drawing.js";
+import { asText, barLayout, loadPlotly } from "./plotly.js";
 import { by, make } from "./dom.js";
 import { colour, onThemeChange } from "./shell.js";
 

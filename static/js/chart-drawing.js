@@ -1,28 +1,20 @@
-// Plotly: loaded at the first chart, and given a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
-// Names come from jobs, so they are only ever written as text, never handed to Plotly.
+// What a chart draws: a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
+// In the words of Plotly (traces and layout), which makes the pictures that people save; chart-svg.js draws them on the page.
 import { smoothed } from "./chart-data.js";
-import { make } from "./dom.js";
 import { colour } from "./shell.js";
 
 const FAINT = 0.25;
 const BAND = 0.18;
 const [PLOT_PX, LABEL_PX] = [180, 12]; // heights of what lines are drawn in, and of a letter
-const LONGEST_MS = 12; // of one piece of its start; then the page gets its turn
-let loading = null;
 const minutesEast = -new Date().getTimezoneOffset();
 
-// Plotly draws times as UTC; moved by the zone they read as the reader's clock.
+// Times are drawn as UTC; moved by the zone they read as the reader's clock.
 export function drawnX(kind, x) {
   return kind === "time" ? x * 1000 + minutesEast * 60000 : x;
 }
 
 export function fromDrawnX(kind, x) {
   return kind === "time" ? (x - minutesEast * 60000) / 1000 : x;
-}
-
-// As Plotly tells the ends of what was zoomed to: a number, or a moment as text.
-export function readEnd(kind, end) {
-  return fromDrawnX(kind, typeof end === "string" ? Date.parse(`${end.replace(" ", "T")}Z`) : end);
 }
 
 export function tracesOf(series, scale, { xKind, smooth, spots = [] }) {
@@ -104,7 +96,7 @@ function brokenOf(series, xKind) {
   ];
 }
 
-function ground() {
+export function ground() {
   return {
     margin: { l: 8, r: 8, t: 8, b: 8 },
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -113,7 +105,7 @@ function ground() {
   };
 }
 
-function axisLook() {
+export function axisLook() {
   return {
     gridcolor: colour("line"),
     zeroline: false,
@@ -124,26 +116,7 @@ function axisLook() {
   };
 }
 
-// The layout of bars, whose hover is Plotly's own.
-export function barLayout({ xaxis, yaxis, ...layout }) {
-  const axis = { ...axisLook(), fixedrange: true };
-  return {
-    ...ground(),
-    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("edge"), font: { color: colour("text") } },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-    xaxis: { ...axis, showgrid: false, ...xaxis },
-    yaxis: { ...axis, rangemode: "tozero", ...yaxis },
-    ...layout,
-  };
-}
-
 const END_LETTERS = 24;
-
-// Plotly reads a little markup in titles and labels; a name is text.
-export function asText(name, longest) {
-  const short = name.length > longest ? `${name.slice(0, longest)}…` : name;
-  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-}
 
 export function layoutOf(chart, series, scale) {
   const { xKind, window } = chart;
@@ -153,8 +126,6 @@ export function layoutOf(chart, series, scale) {
     ...ground(),
     showlegend: false,
     hovermode: false,
-    dragmode: "zoom",
-    uirevision: `${xKind} ${chart.revision}`,
     xaxis: {
       ...axis,
       ...range,
@@ -194,7 +165,7 @@ function endLabel({ end, colour: name, data }, xKind, { map, type }) {
     {
       x: drawnX(xKind, data.x.at(-1)),
       y,
-      text: asText(end, END_LETTERS),
+      text: end.length > END_LETTERS ? `${end.slice(0, END_LETTERS)}…` : end,
       showarrow: false,
       xanchor: "right",
       yanchor: "bottom",
@@ -215,34 +186,4 @@ function apart(labels, fromZero) {
     label.yshift = label.place - place;
   });
   return labels;
-}
-
-// Loaded when the first chart is near the view, and started a piece at a time.
-export function loadPlotly() {
-  loading ??= fetchScript(document.querySelector("[data-plotly]").dataset.plotly).then(start);
-  return loading;
-}
-
-function fetchScript(src) {
-  return new Promise((resolve, reject) => {
-    const failed = () => reject(new Error("The chart library could not be loaded; reload the page."));
-    document.head.append(make("script", { src, onload: () => resolve(globalThis.Plotly), onerror: failed }));
-  });
-}
-
-// The whole bundle has started by itself; the reduced one comes in parts (dashboard/assets/plotly_bundle.py).
-async function start(loaded) {
-  if (!loaded.parts) return loaded;
-  let began = performance.now();
-  for (const part of loaded.parts) {
-    part();
-    if (performance.now() - began > LONGEST_MS) {
-      await new Promise((resolve) => {
-        setTimeout(resolve);
-      });
-      began = performance.now();
-    }
-  }
-  globalThis.Plotly = loaded.start();
-  return globalThis.Plotly;
 }

@@ -1,6 +1,6 @@
 // What can be taken from a chart: a picture, its numbers, a table; loaded when first asked for.
 import { copyTable, toast } from "./actions.js";
-import { asText, loadPlotly } from "./chart-drawing.js";
+import { asText, loadPlotly } from "./plotly.js";
 import { button, make, openDialog } from "./dom.js";
 import { colour } from "./shell.js";
 
@@ -94,6 +94,7 @@ async function save(chart, format) {
         ...layout,
         ...background,
         title,
+        annotations: layout.annotations.map((label) => ({ ...label, text: asText(label.text) })),
         margin: { l: 24, r: 24, t: 56, b: 24 },
         font: { ...layout.font, size: 14 },
       },

@@ -3,7 +3,7 @@ import { button, make } from "./dom.js";
 import { scaleOf } from "./chart-data.js";
 import { extremes } from "./chart-findings.js";
 import { cursorOn, moveCursor, onCursor } from "./cursor.js";
-import { drawnX, fromDrawnX, layoutOf, loadPlotly, readEnd, tracesOf } from "./chart-drawing.js";
+import { drawnX, fromDrawnX, layoutOf, tracesOf } from "./chart-drawing.js";
 import { Readout, lastOf, nearest, numberWords, placeWords, sentence, swatch } from "./chart-words.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
@@ -11,6 +11,7 @@ import { value } from "./words.js";
 const FAR_STEPS = 10; // of an arrow with Shift
 const CLOSER = 2; // what one + shows of what was there
 const ASK_AFTER_MS = 250; // for a window that keys change
+const DRAGGED_PX = 6; // less is a click
 
 export const charts = new Set(); // those on the page
 const waiting = new Set();
@@ -28,6 +29,9 @@ const inView = new IntersectionObserver(
   },
   { rootMargin: "200px" },
 );
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) [...charts].find((one) => one.plot === target)?.soon();
+});
 
 onThemeChange(() => charts.forEach(later));
 document.addEventListener("visibilitychange", () => !document.hidden && charts.forEach(later));
@@ -44,9 +48,9 @@ async function drawOne() {
   if (ready) {
     waiting.delete(ready);
     try {
-      await ready.draw(await loadPlotly());
+      ready.draw((await import("./chart-svg.js")).Drawing); // loaded when the first chart is near the view
     } catch (error) {
-      ready.note.textContent = error.message;
+      ready.note.textContent = `This chart could not be drawn (${error.message}); reload the page.`;
     }
   }
   const next = [...waiting].filter((chart) => chart.isInView && !document.hidden);
@@ -65,9 +69,9 @@ onCursor(() => {
 
 export class Chart {
   isInView = false;
+  drawn = null; // the Drawing, once there is one
   isHeld = false; // a button is down
   window = null; // what was zoomed to; null follows
-  revision = 0; // of what Plotly keeps of a zoom
   marks = []; // {attempt, note, x}: where attempts begin and notes are; without both, where a checkpoint was kept
   spots = []; // [x, y] of what stands out
   findings = []; // in words
@@ -78,8 +82,8 @@ export class Chart {
   #drawnAt = -Infinity;
   #isUrgent = false;
   #series = [];
-  #hasEvents = false;
   #asking = 0;
+  #from = 0; // where a pointer began to drag
 
   // onWindow is told what was zoomed to: [from, to] or null; csv is where all points are read; place is the figure that
   // the server has reserved for it.
@@ -100,12 +104,14 @@ export class Chart {
     this.figure.setAttribute("aria-describedby", this.note.id);
     this.extremes = make("p", { className: "chart-extremes cut", ariaHidden: "true" }); // the note says them too
     const caption = make("figcaption", {}, name, this.latest, this.back, this.#menu());
-    const ground = make("div", { className: "chart-ground", ariaHidden: "true" }, this.plot, this.line);
+    this.chosen = make("i", { className: "chart-chosen", hidden: true }); // what a pointer drags over
+    const ground = make("div", { className: "chart-ground", ariaHidden: "true" }, this.plot, this.line, this.chosen);
     this.figure.replaceChildren(caption, ground, this.readout.table, this.extremes, this.note);
     if (!place) parent.append(this.figure);
     this.#listen();
     charts.add(this);
     inView.observe(this.plot);
+    resized.observe(this.plot);
   }
 
   get series() {
@@ -116,7 +122,7 @@ export class Chart {
     charts.delete(this);
     waiting.delete(this);
     inView.unobserve(this.plot);
-    globalThis.Plotly?.purge?.(this.plot);
+    resized.unobserve(this.plot);
     this.figure.remove();
   }
 
@@ -139,26 +145,21 @@ export class Chart {
   look(window) {
     if (window === this.window) return;
     this.window = window;
-    this.revision += 1;
     this.back.hidden = !window;
-    this.#soon();
+    this.soon();
   }
 
   canDraw(now) {
     return this.isInView && !this.isHeld && !document.hidden && (this.#isUrgent || now - this.#drawnAt >= 1000);
   }
 
-  async draw(Plotly) {
+  draw(Drawing) {
     const { data, layout } = this.drawing();
-    await Plotly.react(this.plot, data, layout, { displayModeBar: false, responsive: true, doubleClick: false });
+    this.drawn ??= new Drawing(this.plot);
+    if (!this.drawn.draw(data, layout)) return; // hidden; drawn once it has a size
     this.#drawnAt = performance.now();
     this.#isUrgent = false;
     this.showCursor();
-    if (!this.#hasEvents) {
-      this.#hasEvents = true;
-      this.plot.on("plotly_relayout", (change) => this.#zoomed(change));
-      this.plot.on("plotly_doubleclick", () => this.follow());
-    }
   }
 
   drawing() {
@@ -171,13 +172,14 @@ export class Chart {
     const x = cursorOn(this.xKind);
     this.figure.classList.toggle("has-cursor", x !== null);
     this.readout.show(this, this.#series, x);
-    const axis = this.plot._fullLayout?.xaxis;
-    const place = x === null || !axis?.l2p ? -1 : axis.l2p(drawnX(this.xKind, x));
-    this.line.hidden = !(place >= 0 && place <= axis?._length);
-    if (!this.line.hidden) this.line.style.transform = `translateX(${(axis._offset + place).toFixed(1)}px)`;
+    const axis = this.drawn?.x;
+    const place = x === null || !axis ? -1 : axis.place(drawnX(this.xKind, x));
+    this.line.hidden = !(place >= 0 && place <= axis?.length);
+    if (!this.line.hidden) this.line.style.transform = `translateX(${(axis.start + place).toFixed(1)}px)`;
   }
 
-  #soon() {
+  // Drawn at the next frame, though it was drawn less than a second ago.
+  soon() {
     this.#isUrgent = true;
     later(this);
   }
@@ -198,26 +200,58 @@ export class Chart {
   }
 
   #listen() {
-    this.plot.addEventListener("pointerdown", () => {
-      this.isHeld = true;
-    });
-    addEventListener("pointerup", () => {
-      if (this.isHeld) {
-        this.isHeld = false;
-        later(this);
-      }
-    });
+    this.plot.addEventListener("pointerdown", (event) => this.#grasp(event));
     this.plot.addEventListener("pointermove", (event) => this.#pointed(event));
+    this.plot.addEventListener("pointerup", (event) => this.#release(event));
+    this.plot.addEventListener("pointercancel", () => this.#letGo());
     this.plot.addEventListener("pointerleave", () => moveCursor(this.xKind, null));
+    this.plot.addEventListener("dblclick", () => this.follow());
     this.figure.addEventListener("keydown", (event) => this.#pressed(event));
   }
 
+  // The place of a pointer along x in pixels; outside of the axis where it is not held.
+  #across(event) {
+    return event.clientX - this.plot.getBoundingClientRect().left - this.drawn.x.start;
+  }
+
+  #grasp(event) {
+    if (event.button !== 0 || !this.drawn?.x) return;
+    this.isHeld = true; // the drawing stands still below the pointer
+    this.#from = this.#across(event);
+    this.plot.setPointerCapture(event.pointerId);
+  }
+
+  #release(event) {
+    if (!this.isHeld) return;
+    const axis = this.drawn.x;
+    const ends = [this.#from, this.#across(event)].map((at) => Math.min(axis.length, Math.max(0, at)));
+    ends.sort((one, two) => one - two);
+    this.#letGo();
+    if (ends[1] - ends[0] < DRAGGED_PX) return;
+    this.#become(ends.map((at) => fromDrawnX(this.xKind, axis.value(at))));
+    this.soon();
+  }
+
+  #letGo() {
+    this.isHeld = false;
+    this.chosen.hidden = true;
+    later(this);
+  }
+
   #pointed(event) {
-    const axis = this.plot._fullLayout?.xaxis;
-    if (!axis?.p2l) return;
-    const place = event.clientX - this.plot.getBoundingClientRect().left - axis._offset;
-    if (place < 0 || place > axis._length) return;
-    moveCursor(this.xKind, this.#pointAt(fromDrawnX(this.xKind, axis.p2l(place))));
+    const axis = this.drawn?.x;
+    if (!axis) return;
+    const place = this.#across(event);
+    if (this.isHeld) this.#choose(Math.min(axis.length, Math.max(0, place)));
+    if (place < 0 || place > axis.length) return;
+    moveCursor(this.xKind, this.#pointAt(fromDrawnX(this.xKind, axis.value(place))));
+  }
+
+  #choose(to) {
+    const [left, right] = [Math.min(this.#from, to), Math.max(this.#from, to)];
+    this.chosen.hidden = right - left < DRAGGED_PX;
+    this.chosen.style.left = `${this.drawn.x.start + left}px`;
+    this.chosen.style.width = `${right - left}px`;
   }
 
   #pointAt(x) {
@@ -272,15 +306,8 @@ export class Chart {
     if (!ends.length) return;
     const [from, to] = this.window ?? [Math.min(...ends), Math.max(...ends)];
     const middle = cursorOn(this.xKind) ?? (from + to) / 2;
-    this.revision += 1;
     this.#become([middle - (middle - from) * factor, middle + (to - middle) * factor]);
-    this.#soon();
-  }
-
-  #zoomed(change) {
-    const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-    if (change["xaxis.autorange"]) this.follow();
-    else if (from !== undefined) this.#become([readEnd(this.xKind, from), readEnd(this.xKind, to)]);
+    this.soon();
   }
 
   #become(window) {

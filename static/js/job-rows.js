@@ -1,8 +1,8 @@
 // A long table in windows: chunks of rows around what is in sight, blank room for the others, curves when it rests.
 import { by, write } from "./dom.js";
 
-const CHUNK = 50;
-const KEEPS = 4; // chunks in the page
+const CHUNK = 25; // a screen has some 45 rows; what is painted in a frame grows with the rows in the page
+const KEEPS = 5; // chunks in the page
 const AHEAD = 1; // chunks read beyond the edge
 const REST_MS = 120;
 const RELOAD_MS = 1000;

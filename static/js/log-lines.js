@@ -17,7 +17,7 @@ class Pages {
   #pages = new Map(); // page number to its lines by number, oldest use first
   #asked = new Set();
 
-  // changed(added) is called whenever there is something else to show.
+  // changed(added, texts) is called whenever there is something else to show; texts are the added lines where they are known.
   constructor(places, query, changed) {
     this.#places = places;
     this.#query = query;
@@ -26,6 +26,10 @@ class Pages {
 
   get total() {
     return this._total;
+  }
+
+  get whole() {
+    return this._total; // without a line that has no end yet
   }
 
   // { text }, of all ranks { rank, seen_at } too; undefined while it is being fetched.
@@ -184,7 +188,7 @@ export class RankLines extends Pages {
       this._total += 1;
     }
     this.#end = end;
-    this._changed(parts.length);
+    this._changed(parts.length, parts);
   }
 }
 

@@ -3,6 +3,7 @@ import { copyText, toast } from "./actions.js";
 import { plainText, toNodes } from "./ansi.js";
 import { moveCursor } from "./cursor.js";
 import { button, by, make, write } from "./dom.js";
+import { Folds } from "./log-folds.js";
 import { MergedLines, RankLines } from "./log-lines.js";
 import { LogSearch } from "./log-search.js";
 
@@ -16,6 +17,7 @@ const READ_MS = 5000;
 const POINT_MS = 120; // that the cursor of the charts rests before the log moves
 const LEAVE_MS = 1500; // until the log follows its end again after it
 const STEP = /\b(?:step|iter(?:ation)?|it|update)s?\b["']?\s*[\[(:=#]?\s*(\d[\d,_]*)/i;
+const FOLD_MS = 1000; // between two questions for groups
 const UP = 20; // lines above one without a step that may name it
 const LINK = /^#L(\d{1,15})(?:-L?(\d{1,15}))?$/; // also links of earlier versions, without the second L
 const LEVELS = [
@@ -36,6 +38,8 @@ export class Log {
   #pointed = null; // the line of the charts' cursor
   #pointing = 0; // a timer
   #followed = null; // whether the end was followed before the cursor came
+  #folds = new Folds();
+  #folding = 0; // a timer
 
   // whereIs(query) tells the line of a step or a time.
   constructor(job, whereIs) {
@@ -57,7 +61,8 @@ export class Log {
     this.count = make("span");
     this.copy = button("", () => this.#copyLines(), "is-plain copies");
     this.link = button("Copy link", () => copyText(location.href, "Copied the link."), "is-plain copies");
-    by("log-status").append(this.count, this.newer, this.copy, this.link);
+    this.groups = button("", () => this.#foldAll(), "is-plain");
+    by("log-status").append(this.count, this.groups, this.newer, this.copy, this.link);
     by("log-wrap").addEventListener("change", (event) => {
       this.box.classList.toggle("wraps", event.target.checked);
       this.#draw();
@@ -90,17 +95,25 @@ export class Log {
     download.hidden = place.rank === "all"; // each rank has its own file
     download.href = `/api/v1/jobs/${this.#job}/logs?${new URLSearchParams({ ...place, limit: 4194304 })}`;
     const Lines = place.rank === "all" ? MergedLines : RankLines;
-    this.#lines = new Lines(this.#job, place, (added) => this.#grew(added));
-    this.#lines.start().then(() => this.#readLink());
+    const lines = new Lines(this.#job, place, (added, texts) => this.#grew(added, texts));
+    this.#lines = lines;
+    this.#folds = new Folds();
+    clearTimeout(this.#folding);
+    this.#folding = 0;
+    lines.start().then(() => {
+      this.#readLink();
+      if (Lines === RankLines) this.#readFolds(lines); // lines of other ranks stand between those of a group
+    });
   }
 
   // Brings a line to the middle of the window.
   show(number) {
     this.follow.checked = false;
-    const middle = number - Math.floor(this.#seen / 2);
+    this.#folds.reveal(number);
+    const middle = this.#folds.rowOf(number) - Math.floor(this.#seen / 2);
     this.#place();
     this.box.scrollTop = this.#isScaled
-      ? (Math.max(0, middle) / Math.max(1, this.#lines.total - this.#seen)) * this.#reach
+      ? (Math.max(0, middle) / Math.max(1, this.#rows - this.#seen)) * this.#reach
       : Math.max(0, middle) * ROW_PX;
     this.#draw();
   }
@@ -144,15 +157,43 @@ export class Log {
     return Math.max(1, Math.floor(this.box.clientHeight / ROW_PX));
   }
 
+  get #rows() {
+    return this.#folds.rows(this.#lines.total);
+  }
+
   get #isScaled() {
-    return this.#lines.total * ROW_PX > TALLEST_PX;
+    return this.#rows * ROW_PX > TALLEST_PX;
   }
 
   get #reach() {
     return this.box.scrollHeight - this.box.clientHeight;
   }
 
-  #grew(added) {
+  async #readFolds(lines) {
+    const { whole } = lines;
+    const hasMore = await this.#folds.read((query) => lines.search(query), whole);
+    this.#folding = 0;
+    if (lines !== this.#lines) return;
+    if (this.#marked) this.#folds.reveal(this.#marked[0]);
+    if (hasMore && this.#marked && !this.follow.checked) this.show(Math.min(this.#marked[0], lines.total - 1));
+    if (hasMore) this.#draw();
+  }
+
+  // Lines that came one after the other are looked at here, those after a gap by the server.
+  #noteFolds(added, texts) {
+    if (this.rank.value === "all" || this.#folding || this.#folds.seen < 0) return;
+    const lines = this.#lines;
+    if (texts && this.#folds.seen === lines.whole - added) this.#folds.note(texts);
+    else if (this.#folds.seen < lines.whole) this.#folding = setTimeout(() => this.#readFolds(lines), FOLD_MS);
+  }
+
+  #foldAll() {
+    this.#folds.toggleAll();
+    this.#draw();
+  }
+
+  #grew(added, texts) {
+    this.#noteFolds(added, texts);
     if (!this.follow.checked) this.#unseen += added;
     if (added && this.reader.checked && Date.now() - this.#readAt > READ_MS) {
       this.#readAt = Date.now();
@@ -186,19 +227,21 @@ export class Log {
       this.#lastTop = this.box.scrollTop;
     }
     const top = this.box.scrollTop;
-    const first = this.#isScaled
-      ? Math.round((top / Math.max(1, this.#reach)) * (this.#lines.total - this.#seen))
+    const scrolled = this.#isScaled
+      ? Math.round((top / Math.max(1, this.#reach)) * (this.#rows - this.#seen))
       : Math.floor(top / ROW_PX);
+    const first = Math.max(0, Math.min(scrolled, this.#rows - this.#seen)); // fewer rows than before a fold
     const from = Math.max(0, first - BEYOND);
-    const to = Math.min(this.#lines.total, first + this.#seen + BEYOND);
-    const lines = Array.from({ length: to - from }, (_, at) => this.#lines.get(from + at));
+    const to = Math.min(this.#rows, first + this.#seen + BEYOND);
+    const numbers = Array.from({ length: Math.max(0, to - from) }, (_, at) => this.#folds.lineAt(from + at));
+    const lines = numbers.map((number) => this.#lines.get(number));
     if (!isLate && to && !lines.some(Boolean)) {
       this.#late ||= setTimeout(() => this.#drawNow(true), LATE_MS);
       return;
     }
     this.#late = clearTimeout(this.#late);
     // Rows that stay are not touched: a click or a selection in them goes on.
-    const rows = lines.map((line, at) => this.#row(from + at, line));
+    const rows = lines.map((line, at) => this.#row(numbers[at], line));
     const { children } = this.window;
     for (const row of [...children]) if (!rows.includes(row)) row.remove();
     rows.forEach((row, at) => children[at] === row || this.window.insertBefore(row, children[at]));
@@ -208,7 +251,7 @@ export class Log {
   }
 
   #place() {
-    this.ground.style.height = `${Math.min(TALLEST_PX, this.#lines.total * ROW_PX)}px`;
+    this.ground.style.height = `${Math.min(TALLEST_PX, this.#rows * ROW_PX)}px`;
     this.search.marks.dataset.total = this.#lines.total;
     this.box.style.setProperty("--digits", String(this.#lines.total).length);
     this.box.classList.toggle("is-empty", this.#lines.total === 0);
@@ -216,7 +259,8 @@ export class Log {
 
   #row(number, line) {
     const old = this.window.querySelector(`[data-line="${number}"]`);
-    const row = old && old.text === line?.text ? old : this.#newRow(number, line);
+    const group = this.#folds.at(number);
+    const row = old && old.text === line?.text && old.fold === foldOf(group) ? old : this.#newRow(number, line, group);
     row.classList.toggle("hit", this.search.has(number));
     row.classList.toggle("is-current", this.search.current === number);
     row.classList.toggle("is-pointed", this.#pointed === number);
@@ -224,7 +268,7 @@ export class Log {
     return row;
   }
 
-  #newRow(number, line) {
+  #newRow(number, line, group) {
     const link = make("a", {
       className: "line-number",
       href: `#L${number + 1}`,
@@ -234,13 +278,18 @@ export class Log {
     const content = make("span", line ? {} : { className: "quiet", textContent: "…" });
     const row = make(
       "div",
-      { className: "line", text: line?.text },
+      { className: "line", text: line?.text, fold: foldOf(group) },
       link,
       ...(line?.seen_at ? [rankOf(line)] : []),
       content,
     );
     row.dataset.line = number;
     if (!line) return row;
+    if (group) {
+      row.classList.add("is-group");
+      content.append(...this.#groupHead(group));
+      return row;
+    }
     const { text } = line;
     const shown = line.isOpen ? text : text.slice(0, LONGEST);
     content.append(...toNodes(shown));
@@ -260,8 +309,26 @@ export class Log {
     return row;
   }
 
+  // A group without an end is a heading; one that ended opens and folds.
+  #groupHead({ first, last, name, isOpen }) {
+    const title = name || "group";
+    if (last === null) return [make("b", { textContent: title })];
+    const turn = button(title, () => this.#turn(first), "is-plain");
+    turn.ariaExpanded = String(isOpen);
+    const count = last - first;
+    const many = `${count.toLocaleString("en")} line${count === 1 ? "" : "s"}`;
+    return isOpen ? [turn] : [turn, make("span", { className: "quiet", textContent: ` ${many}` })];
+  }
+
+  #turn(number) {
+    this.follow.checked = false; // what is opened stays in sight
+    this.#folds.toggle(number);
+    this.#drawAtOnce();
+    this.window.querySelector(`[data-line="${number}"] button`)?.focus({ preventScroll: true });
+  }
+
   #clicked(event) {
-    const row = event.target.closest("a")?.closest(".line");
+    const row = event.target.closest(".line-number")?.closest(".line");
     if (!row || !event.shiftKey || !this.#marked) return;
     event.preventDefault();
     const ends = [this.#marked[0], Number(row.dataset.line)].sort((a, b) => a - b);
@@ -298,10 +365,16 @@ export class Log {
   #showUnseen() {
     this.newer.hidden = !this.#unseen;
     this.copy.hidden = this.link.hidden = !this.#marked;
+    this.groups.hidden = !this.#folds.count;
+    write(this.groups, this.#folds.isAnyFolded ? "Open all groups" : "Fold all groups");
     if (this.#marked) write(this.copy, this.#marked[0] === this.#marked[1] ? "Copy line" : `Copy ${this.#words}`);
     write(this.count, this.#lines.total ? `${this.#lines.total.toLocaleString("en")} lines` : "");
     write(this.newer, `${this.#unseen.toLocaleString("en")} new lines, jump to the end`);
   }
+}
+
+function foldOf(group) {
+  return group && `${group.isOpen} ${group.last}`;
 }
 
 function rankOf({ rank, seen_at }) {

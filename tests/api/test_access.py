@@ -20,6 +20,7 @@ OPERATORS_ONLY = {
     ("put", "/pools/{pool_id}/rights/{username}"),
     ("delete", "/pools/{pool_id}/rights/{username}"),
     ("post", "/reservations"),
+    ("patch", "/reservations/{reservation_id}"),
     ("delete", "/reservations/{reservation_id}"),
 }
 HOSTS_ONLY = {

@@ -172,3 +172,61 @@ def test_maintenance_without_an_end_drains_also_when_nothing_waits(book, make_at
 
     job.refresh_from_db()
     assert job.state == JobState.STOPPING
+
+
+def test_a_booking_is_changed_by_operators_of_its_pool_and_nobody_else(book, client_of, ada, root, make_pool):
+    made = book(devices=2, note="for the course").json()
+    path = f"/reservations/{made['id']}"
+    change = {"from": at(3), "until": at(6), "devices": ["sim-3"], "note": "for the exam"}
+    assert client_of(ada).send("PATCH", path, change).status_code == 403
+    PoolRight.objects.create(user=ada, pool=make_pool("other"), right=Right.OPERATE)
+    assert client_of(ada, "admin").send("PATCH", path, change).status_code == 403
+    assert client_of(ada).send("GET", path).json() == made
+
+    changed = client_of(root).send("PATCH", path, change)
+
+    assert changed.status_code == 200
+    shown = changed.json()
+    assert (shown["devices"], shown["count"], shown["note"]) == (["sim-3"], None, "for the exam")
+    assert (shown["name"], shown["people"], shown["pool"]) == ("course", ["bob"], "default")
+    assert datetime.fromisoformat(shown["until"]) == datetime.fromisoformat(change["until"])
+    entry = AuditEntry.objects.get(action="reservation.changed")
+    assert "2 devices" in entry.text
+    assert "Now: course (reservation): simulated GPU 3, from" in entry.text
+    PoolRight.objects.create(user=ada, pool=make_pool(), right=Right.OPERATE)
+    assert client_of(ada, "admin").send("PATCH", path, {"name": "exam"}).json()["name"] == "exam"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"until": at(1)}, 422, "until"),
+        ({"until": None}, 422, "until"),
+        ({"devices": 5}, 422, "devices"),
+        ({"devices": 3}, 422, "devices"),  # two are booked by another at that time
+        ({"people": []}, 422, "people"),
+        ({"repeat_until": at(24)}, 422, "repeat_until"),
+        ({"pool": "other"}, 400, "pool"),
+        ({"kind": "maintenance"}, 400, "kind"),
+        ({"note": "x" * 501}, 400, "note"),
+        ({"note": "a\x00b"}, 400, "note"),
+    ],
+)
+def test_a_change_that_contradicts_leaves_the_booking_as_it_was(book, client_of, root, change, status, field):
+    book(name="other")
+    made = book().json()
+
+    refused = client_of(root).send("PATCH", f"/reservations/{made['id']}", change)
+
+    assert refused.status_code == status
+    assert field in refused.json()["errors"]
+    assert client_of(root).send("GET", f"/reservations/{made['id']}").json() == made
+
+
+def test_a_booking_that_has_begun_goes_on_longer_and_does_not_meet_itself(book, client_of, root):
+    made = book(devices=4, **{"from": at(-1), "until": at(1)}).json()
+
+    longer = client_of(root).send("PATCH", f"/reservations/{made['id']}", {"until": at(5)})
+
+    assert longer.status_code == 200
+    assert longer.json()["active"]

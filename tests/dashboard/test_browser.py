@@ -82,7 +82,7 @@ def test_b51_b54_a_job_page_draws_and_follows_and_everything_from_the_job_is_tex
     expect(charts).to_have_count(2)
     expect(charts.first.locator("figcaption b").first).to_have_text("loss")
     expect(charts.nth(1).locator("figcaption b").first).to_have_text(HOSTILE)
-    expect(charts.first.locator(".main-svg").first).to_be_attached()
+    expect(charts.first.locator(".chart-svg path").first).to_be_attached()
     expect(page.locator("#log")).to_contain_text(HOSTILE)
     expect(page.locator("#log .ansi-1")).to_have_text("red")
     assert page.locator("#job img").count() == 0

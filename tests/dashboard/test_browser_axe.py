@@ -172,7 +172,7 @@ def test_no_dialog_or_menu_breaks_a_rule(server, open_page, root, fill):
 
     page.goto(server.url + fill[0])
     figure = page.locator("#charts figure").first
-    expect(figure.locator(".main-svg").first).to_be_attached()
+    expect(figure.locator(".chart-svg path").first).to_be_attached()
     settle(page)
     figure.locator("summary").click()
     figure.get_by_role("button", name="PNG picture").wait_for()

@@ -24,10 +24,11 @@ pytestmark = [
 ]
 NAN = float("nan")
 DRAWN_MS = 30_000
-DRAWN = """names => {
-  const plot = [...document.querySelectorAll("#charts figure")].find(one => one.querySelector("b").textContent === names).querySelector(".chart-plot");
-  return { x: plot.data.map(one => one.x.length), range: plot._fullLayout.xaxis.range, y: plot._fullLayout.yaxis.type,
-           alpha: plot.data.map(one => one.line?.color ?? ""), seams: (plot.layout.shapes ?? []).map(one => one.x0) };
+DRAWN = """async name => {
+  const { charts } = await import("/static/js/charts.js");
+  const { data, layout, x } = [...charts].find(({ title }) => title === name).drawn;
+  return { x: data.map(one => one.x.length), range: x.range, y: layout.yaxis.type,
+           alpha: data.map(one => one.line?.color ?? ""), seams: layout.shapes.map(one => one.x0) };
 }"""
 
 
@@ -73,7 +74,7 @@ def test_b47_charts_are_read_by_pointer_keys_and_ear_and_leave_as_files(open_pag
     lr = page.locator("#charts figure").filter(has=page.get_by_text("lr", exact=True))
     for figure in (loss, lr):
         figure.scroll_into_view_if_needed()
-        expect(figure.locator(".main-svg").first).to_be_attached(timeout=DRAWN_MS)
+        expect(figure.locator(".chart-svg path").first).to_be_attached(timeout=DRAWN_MS)
 
     # In words: what is not a number, the attempt that resumed; the tail it has not reached yet is faint.
     expect(loss.locator(".chart-note")).to_contain_text("2 not a number, first at step 70")
@@ -182,7 +183,7 @@ def test_b47_a_series_without_any_number_is_drawn(open_page, ada, home, make_att
     page = open_page(ada, f"/jobs/{job.pk}")
 
     figure = page.locator("#charts figure")
-    expect(figure.locator(".main-svg").first).to_be_attached(timeout=DRAWN_MS)
+    expect(figure.locator(".chart-svg path").first).to_be_attached(timeout=DRAWN_MS)
     expect(figure.locator(".chart-note")).to_contain_text("NaN at step 2; 3 not a number, first at step 0")
 
 

@@ -276,3 +276,75 @@ def test_the_lines_of_all_ranks_stand_in_the_order_they_were_seen(
     expect(page.locator(".line.is-current")).to_contain_text("r0step 10")
     page.get_by_label("rank", exact=True).select_option("1")
     expect(page.locator(".log .line-rank")).to_have_count(0)
+
+
+def test_groups_that_were_closed_are_folded_and_open_for_what_is_looked_for(open_page, ada, write_log):
+    lines = ["before", "::group::Install", *(f"package {n}" for n in range(500)), "::endgroup::", "between"]
+    lines += ["::group::", "alone", "::endgroup::", "::group::Train", "epoch 1"]
+    attempt, path = write_log("\n".join(lines) + "\n")
+    page = open_page(ada, f"/jobs/{attempt.job_id}/log")
+    log = page.locator("#log")
+
+    install = log.get_by_role("button", name="Install")
+    expect(install).to_have_attribute("aria-expanded", "false")
+    expect(log.locator(".line.is-group").first).to_contain_text("501 lines")
+    expect(log.locator(".line")).to_contain_text(
+        ["before", "Install", "between", "group", "Train", "epoch 1"]
+    )
+    assert numbers(page) == [1, 2, 504, 505, 508, 509]
+    assert log.get_by_role("button", name="Train").count() == 0, "a group without an end hides nothing"
+
+    install.press("Enter")
+    expect(install).to_have_attribute("aria-expanded", "true")
+    expect(install).to_be_focused()
+    expect(log.locator(".line").nth(2)).to_contain_text("package 0")
+    install.press("Enter")
+    expect(log.locator(".line").nth(2)).to_contain_text("between")
+
+    page.locator("#log-search").fill("package 321")
+    page.keyboard.press("Enter")
+    expect(log.locator(".is-current")).to_contain_text("package 321")
+    expect(page.get_by_role("button", name="Open all groups")).to_be_visible()
+    page.get_by_role("button", name="Open all groups").click()
+    expect(page.get_by_role("button", name="Fold all groups")).to_be_visible()
+
+    page.locator("#log-follow").check()
+    with path.open("a") as file:
+        file.write("epoch 2\n::endgroup::\nafter\n::group::Never closed\nstill here\n")
+    expect(log.locator(".line").last).to_contain_text("still here")
+    train = log.get_by_role("button", name="Train")
+    expect(train).to_have_attribute("aria-expanded", "true")
+    expect(log.locator(".line", has_text="epoch 2")).to_be_visible()
+
+
+def test_a_million_lines_fold_and_each_row_has_its_line(open_page, ada, write_log):
+    groups, inside = 2000, 500
+    text = "".join(
+        f"::group::part {n}\n" + "".join(f"{n}/{k}\n" for k in range(inside - 2)) + "::endgroup::\n"
+        for n in range(groups)
+    )
+    attempt, _ = write_log(text + "the end\n")
+    page = open_page(ada, f"/jobs/{attempt.job_id}/log")
+    log = page.locator("#log")
+
+    expect(log.get_by_role("button", name=f"part {groups - 1}")).to_have_attribute("aria-expanded", "false")
+    log.evaluate("log => { log.scrollTop = 0; }")
+    log.get_by_role("button", name="part 7", exact=True).click()
+    expect(log.locator(".line").nth(8)).to_contain_text("7/0")
+    assert numbers(page)[6:10] == [6 * inside + 1, 7 * inside + 1, 7 * inside + 2, 7 * inside + 3]
+    page.evaluate("location.hash = '#L123456'")
+    expect(log.locator(".is-linked")).to_have_text("123456246/454")
+
+
+def test_addresses_in_a_log_can_be_followed_and_nothing_else_becomes_one(open_page, ada, write_log):
+    attempt, _ = write_log(
+        "see \x1b[4mhttps://example.org/run/7?a=1&b=2\x1b[0m, (http://example.org/x).\n"
+        "javascript:alert(1) ftp://example.org file:///etc/passwd data:text/html,x <a href=x>\n"
+    )
+    page = open_page(ada, f"/jobs/{attempt.job_id}/log")
+    links = page.locator("#log .line a:not(.line-number)")
+
+    expect(links).to_have_text(["https://example.org/run/7?a=1&b=2", "http://example.org/x"])
+    assert {link.get_attribute("rel") for link in links.all()} == {"noopener noreferrer nofollow"}
+    assert links.first.get_attribute("target") == "_blank"
+    assert page.locator("#log .ansi-underline a").count() == 1

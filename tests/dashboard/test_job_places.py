@@ -163,7 +163,7 @@ SAME_STEP = """() => {
 def test_places_change_by_key_and_address_and_one_cursor_joins_chart_and_log(open_page, ada, curves, width):
     page = open_page(ada, f"/jobs/{curves.pk}", width=width)
     log, chart = page.locator("#log"), page.locator("#charts figure").first
-    expect(chart.locator(".main-svg").first).to_be_attached()
+    expect(chart.locator(".chart-svg path").first).to_be_attached()
     expect(log.locator(".line").last).to_contain_text("step 1999")
     assert page.evaluate(SHIFTS) < 0.05
 

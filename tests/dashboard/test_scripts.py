@@ -58,8 +58,11 @@ def test_what_a_page_loads_is_small():
 
 
 def test_all_of_our_scripts_together_are_within_their_budget():
-    """Nobody loads all: the sum tells when they grow, and pages are held to theirs above."""
-    assert weight_bytes(set(imports())) <= 63_500
+    """Nobody loads all: the sum tells when they grow, and pages are held to theirs above.
+
+    The drawing of charts (4 kB) stands in it for 300 kB of Plotly, which a job's page no longer loads.
+    """
+    assert weight_bytes(set(imports())) <= 70_500
 
 
 def test_what_strips_our_scripts_reads_them_right():

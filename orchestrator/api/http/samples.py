@@ -185,6 +185,11 @@ SAMPLES = {
         "berth calendar add course --devices 2 --from '2027-01-11 09:00' --until '2027-01-11 12:00'",
         'berth.book({"name": "course", "devices": 2, "from": "2027-01-11T09:00:00Z"})',
     ),
+    "change_reservation": Sample(
+        {"until": "2027-01-11T13:00:00Z"},
+        "berth calendar change 7 --until '2027-01-11 13:00'",
+        'berth.change_booking(7, {"until": "2027-01-11T13:00:00Z"})',
+    ),
     "delete_reservation": Sample(None, "berth calendar remove 7", "berth.unbook(7)"),
     "list_projects": Sample(None, "berth project list", "berth.projects()"),
     "make_project": Sample({"name": "digits"}, "berth project make digits", 'berth.make_project("digits")'),

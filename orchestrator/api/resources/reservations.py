@@ -22,6 +22,14 @@ from orchestrator.spec.field_types import Moment, Name
 router = Router()
 
 
+Devices = (
+    Annotated[StrictInt, Field(ge=1, le=100_000)]
+    | Annotated[list[Annotated[StrictStr, Field(max_length=96)]], Field(min_length=1, max_length=1000)]
+)
+People = Annotated[list[Annotated[StrictStr, Field(max_length=150)]], Field(max_length=200)]
+Note = Annotated[StrictStr, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
 class ReservationFilters(Paging):
     pool: str | None = Field(None, max_length=64)
     past: bool = Field(False, description="include past bookings")
@@ -29,19 +37,28 @@ class ReservationFilters(Paging):
 
 class ReservationIn(Body):
     name: Annotated[Name, Field(max_length=80)] = Field(description="shown to people who wait")
+    note: Note = Field("", description="what the booking is for, in words")
     pool: Annotated[StrictStr, Field(max_length=64)] = "default"
     kind: BookingKind = BookingKind.RESERVATION
-    devices: (
-        Annotated[StrictInt, Field(ge=1, le=100_000)]
-        | Annotated[list[Annotated[StrictStr, Field(max_length=96)]], Field(min_length=1, max_length=1000)]
-    ) = Field(description="a number of devices, or their ids")
-    people: Annotated[list[Annotated[StrictStr, Field(max_length=150)]], Field(max_length=200)] = Field(
-        default_factory=list, description="user names; none for maintenance"
-    )
+    devices: Devices = Field(description="a number of devices, or their ids")
+    people: People = Field(default_factory=list, description="user names; none for maintenance")
     start: Moment = Field(alias="from")
     until: Moment | None = Field(None, description="null: until deleted (maintenance only)")
     weekly: StrictBool = False
     repeat_until: Moment | None = Field(None, description="last time at which a repetition may start")
+
+
+class ReservationChange(Body):
+    """What is given is changed; pool and kind stay as they were made."""
+
+    name: Annotated[Name, Field(max_length=80)] | None = None
+    note: Note | None = None
+    devices: Devices | None = Field(None, description="a number of devices, or their ids")
+    people: People | None = None
+    start: Moment | None = Field(None, alias="from")
+    until: Moment | None = Field(None, description="null: until deleted (maintenance only)")
+    weekly: StrictBool | None = None
+    repeat_until: Moment | None = Field(None, description="null: without a last time")
 
 
 class WhenOut(ByName):
@@ -52,6 +69,7 @@ class WhenOut(ByName):
 class ReservationOut(ByName):
     id: int
     name: str
+    note: str
     kind: BookingKind
     pool: str
     count: int | None = Field(description="number of devices; null: those in devices")
@@ -90,6 +108,20 @@ def get_reservation(request: ApiRequest, reservation_id: int) -> ReservationOut:
     return show_reservation(get_object_or_404(_rows(), pk=reservation_id))
 
 
+@router.patch("/{int:reservation_id}", response=ReservationOut, auth=OPERATORS, by_alias=True)
+def change_reservation(
+    request: ApiRequest, reservation_id: int, body: ReservationChange
+) -> ReservationOut:
+    """Change time, devices, people, name or note of a booking; it is checked as a new one would be."""
+    row = get_object_or_404(_rows(), pk=reservation_id)
+    rights.check_operate(request.user, row.pool_id)
+    given = body.model_dump(exclude_unset=True)
+    ends = {name: given[name] for name in ("until", "repeat_until") if name in given}  # null says something there
+    changes = {name: value for name, value in given.items() if value is not None} | ends
+    calendar.change(row, by=request.user, **changes, address=audit.address_of(request))
+    return show_reservation(_rows().get(pk=row.pk))
+
+
 @router.delete("/{int:reservation_id}", response={204: None}, auth=OPERATORS)
 def delete_reservation(request: ApiRequest, reservation_id: int) -> HttpResponse:
     """Delete a booking; its devices are free for everybody again."""
@@ -105,6 +137,7 @@ def show_reservation(row: Booking) -> ReservationOut:
     return ReservationOut(
         id=row.pk,
         name=row.name,
+        note=row.note,
         kind=BookingKind(row.kind),
         pool=row.pool_id,
         count=row.count,
