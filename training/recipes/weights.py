@@ -128,10 +128,10 @@ def to_int8(module: nn.Module, name: str) -> None:
     parametrize.register_parametrization(module, name, Int8(), unsafe=True)
 
 
-def save_weights(model: nn.Module) -> Path:
+def save_weights(model: nn.Module, step: int = 1) -> Path:
     """Write a model's weights as a checkpoint of this job; returns its folder."""
     weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    return save_files({store.STATE: lambda file: torch.save({"model": weights}, file)})
+    return save_files({store.STATE: lambda file: torch.save({"model": weights}, file)}, step)
 
 
 @torch.no_grad()
@@ -145,11 +145,11 @@ def save_answers(model: nn.Module, samples: Samples) -> Path:
     return path
 
 
-def save_files(writers: Mapping[str, Callable[[BinaryIO], object]]) -> Path:
+def save_files(writers: Mapping[str, Callable[[BinaryIO], object]], step: int = 1) -> Path:
     """Write files as one checkpoint of this job, which appears when all of them are complete."""
     folder = Path(os.environ.get("BERTH_CHECKPOINT_DIR") or "checkpoints")
     attempt = int(os.environ.get("BERTH_ATTEMPT") or 1)
-    place = store.Place(attempt, 1, folder / f"{attempt}-1")
+    place = store.Place(attempt, step, folder / f"{attempt}-{step}")
     part = store.begin(place)
     entries = [store.write_hashed(part / name, write) for name, write in writers.items()]
     about = {"job": os.environ.get("BERTH_JOB_ID"), "world_size": 1, "strategy": "recipe"}
