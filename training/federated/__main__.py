@@ -20,7 +20,7 @@ from training.recipes.measure import metrics_of, score
 from training.recipes.named import RecipeError, Samples
 from training.report import default_reporter
 
-EXCHANGE = "BERTH_FEDERATION"  # the folder between the jobs of a federation; Berth sets it
+EXCHANGE = "FEDERATION_EXCHANGE"  # the folder between the jobs of a federation; Berth sets it
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
