@@ -7,17 +7,15 @@ from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from training.checkpoint import store
+from training.recipes import low_bits
 from training.recipes.measure import answer, device_of
 from training.recipes.named import RecipeError, Samples
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _HOLDERS = ("model", "state_dict", "model_state_dict", "module", "net")  # where trainings keep the weights
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of DistributedDataParallel, compile and Lightning
-_SCALE = ".parametrizations.{}.original1"
-LEVELS = 127  # of int8, symmetric
 
 
 def find_file(place: Path) -> Path:
@@ -80,7 +78,7 @@ def _weights_in(found: Any) -> dict[str, Tensor] | None:
 
 
 def load_into(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Load weights into a model; int8 weights of the recipe ``quantize`` are recognised.
+    """Load weights into a model; int8 and int4 weights of the recipe ``quantize`` are recognised.
 
     Raises:
         RecipeError: the model has other parameters.
@@ -91,7 +89,8 @@ def load_into(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         if (not separator and not key.startswith("parametrizations.")) or not key.endswith(".original1"):
             continue
         name = (rest if separator else key.removeprefix("parametrizations.")).split(".")[0]
-        to_int8(model.get_submodule(module), name)
+        levels = weights[f"{key.removesuffix('1')}0"]
+        low_bits.keep_in(low_bits.bits_of(levels), model.get_submodule(module), name)
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
@@ -108,24 +107,6 @@ def _unwrapped(model: nn.Module, weights: Mapping[str, Tensor]) -> Mapping[str, 
         if all(key.startswith(prefix) for key in weights) and prefix[:-1] not in own:
             return {key.removeprefix(prefix): value for key, value in weights.items()}
     return weights
-
-
-class Int8(nn.Module):
-    """A weight as int8 with one scale per output channel (symmetric; Jacob et al., 2018, section 2.1)."""
-
-    def forward(self, levels: Tensor, scale: Tensor) -> Tensor:
-        return levels.to(scale.dtype) * scale
-
-    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        largest = weight.abs().amax(dim=tuple(range(1, weight.ndim)), keepdim=True)
-        scale = (largest / LEVELS).clamp_min(torch.finfo(weight.dtype).tiny)
-        return (weight / scale).round().clamp(-LEVELS, LEVELS).to(torch.int8), scale
-
-
-def to_int8(module: nn.Module, name: str) -> None:
-    """Replace a parameter of a module by its int8 levels and scales; the module computes as before."""
-    getattr(module, name).requires_grad_(False)
-    parametrize.register_parametrization(module, name, Int8(), unsafe=True)
 
 
 def save_weights(model: nn.Module, step: int = 1) -> Path:
