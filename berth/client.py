@@ -1018,6 +1018,38 @@ class Trial(Record):
     ended_at: datetime | None
 
 
+class Federation(Record):
+    """A federated training: a job for each site, and one for their server."""
+
+    id: str
+    short_id: str
+    name: str
+    owner: str
+    pool: str
+    state: str  # running, ended, stopped or failed
+    reason: str
+    rounds: int
+    server: str | None  # id of the server's job
+    sites: list[Mapping[str, Any]]  # number, job, state, left_out
+    report: Mapping[str, Any]  # rounds, lost, epsilon
+    result: str | None  # the model that came of it
+    created_at: datetime
+    ended_at: datetime | None
+
+    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+        super().__init__(json)
+        self.berth = berth
+
+    def refresh(self) -> Self:
+        self.json = self.berth.get(f"/federated/{self.json['id']}")
+        return self
+
+    def stop(self) -> Self:
+        """Stop all its jobs."""
+        self.json = self.berth.send("POST", f"/federated/{self.json['id']}/stop").json()
+        return self
+
+
 class Sweep(Record):
     """A search for good settings; what changes it returns it as it is then."""
 
@@ -1329,6 +1361,32 @@ class Berth:
         sent: dict[str, Any] = {"files": as_form} if files else {"json": body}
         key = {"Idempotency-Key": str(uuid.uuid4())}
         return Sweep(self.send("POST", "/sweeps", **sent, headers=key, again=3).json(), self)
+
+    def federate(
+        self, code: str | Path | None = None, *, job: Spec | None = None, **federation: Any
+    ) -> Federation:
+        """Begin a federated training, whose sites are jobs.
+
+        Args:
+            code: as ``run`` takes it.
+            job: the fields of every site's job.
+            federation: ``model``, ``sites``, ``rounds`` and others; docs/reference/api.md.
+        """
+        spec: Spec = {**job} if job else {}
+        body = {"job": spec, **federation}
+        if code is None:
+            return Federation(self.send("POST", "/federated", json=body).json(), self)
+        part, name, data = _read_code(Path(code), {**spec, "module": "training.federated"})
+        as_form = {part: (name, data), "federation": (None, json.dumps(body).encode(), "application/json")}
+        return Federation(self.send("POST", "/federated", files=as_form).json(), self)
+
+    def federation(self, federation_id: str) -> Federation:
+        """Find a federated training by its id, or by an unambiguous part of at least four characters."""
+        return Federation(self.get(f"/federated/{quote(federation_id, safe='')}"), self)
+
+    def federations(self, *, limit: int | None = None) -> list[Federation]:
+        """List the federated trainings that the caller may see, newest first."""
+        return [Federation(each, self) for each in self.pages("/federated", limit=limit)]
 
     def find_sweep(self, sweep_id: str) -> Sweep:
         """Find a sweep by its id, or by an unambiguous part of at least four characters."""

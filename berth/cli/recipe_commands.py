@@ -85,15 +85,22 @@ def quantize(
     model: Function = None,
     data: Data = None,
     evaluate: Evaluate = None,
+    bits: Annotated[int | None, typer.Option(help="Bits of a weight: 8 or 4; default: 8")] = None,
+    qat: Annotated[
+        bool, typer.Option("--qat", help="Training with rounded weights first, by --train")
+    ] = False,
+    train: Train = None,
+    train_data: TrainData = None,
     max_loss: MaxLoss = None,
     name: Name = None,
     gpus: Gpus = None,
     packages: With = NONE,
     as_json: Json = False,
 ) -> None:
-    """Make a model with int8 weights."""
+    """Make a model with int8 or int4 weights."""
     common = {"model": model, "data": data, "evaluate": evaluate, "name": name, "gpus": gpus}
-    _run(reference, "quantize", as_json, packages, max_loss=max_loss, **common)
+    options = {"bits": bits, "qat": qat or None, "train": train, "train_data": train_data}
+    _run(reference, "quantize", as_json, packages, max_loss=max_loss, **options, **common)
 
 
 @commands.command(rich_help_panel=PANEL)

@@ -14,6 +14,7 @@ from orchestrator.agent.sweep_wake_ups import SweepWakeUps
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
+from orchestrator.federations import controller as federations
 from orchestrator.jobs import caches, drains, kept_files, lifecycle, pushing, retention
 from orchestrator.jobs.checkouts import checking_out, mirrors
 from orchestrator.jobs.data import eviction, fetching
@@ -73,6 +74,7 @@ class Sweeper:
         self.sweep_wake_ups = SweepWakeUps()
         self.recipes: threading.Thread | None = None
         self.services: threading.Thread | None = None
+        self.federations: threading.Thread | None = None
         self.left_alone_at = float("-inf")  # when the agent last did a worker's work
 
     def sweep(self, now: datetime) -> None:
@@ -88,6 +90,7 @@ class Sweeper:
             self.wake_sweeps,
             self.take_over_recipes,
             self.keep_services,
+            self.keep_federations,
             drains.end_drains,
             self.pass_in_time,
             self.clean,
@@ -119,6 +122,15 @@ class Sweeper:
                 target=services.advance_all, args=(found,), name="services", daemon=True
             )
             self.services.start()
+
+    def keep_federations(self, now: datetime) -> None:
+        if (self.federations is None or not self.federations.is_alive()) and (
+            found := list(federations.at_work())
+        ):
+            self.federations = threading.Thread(
+                target=federations.advance_all, args=(found,), name="federations", daemon=True
+            )
+            self.federations.start()
 
     def pass_in_time(self, now: datetime) -> None:
         self.wake_at = placement.next_wake_at()  # passes of workers change it, too

@@ -15,6 +15,7 @@ from orchestrator.api.resources import (
     datasets,
     devices,
     environments,
+    federations,
     jobs,
     kept_files,
     lending,
@@ -45,6 +46,7 @@ from orchestrator.api.resources import (
     usage,
 )
 from orchestrator.api.resources.schemas import JobChanges
+from orchestrator.federations.asking import FederationSpec
 from orchestrator.services.asking import ServiceChanges, ServiceSpec
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.asking import SweepChanges, SweepSpec
@@ -58,7 +60,7 @@ api = BerthAPI(
     parser=StrictParser(),
     renderer=JsonRenderer(),
     docs_decorator=show_schema,
-    bodies=(JobSpec, JobChanges, SweepSpec, SweepChanges, ServiceSpec, ServiceChanges),
+    bodies=(JobSpec, JobChanges, SweepSpec, SweepChanges, ServiceSpec, ServiceChanges, FederationSpec),
 )
 for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja would answer these itself
     api.add_exception_handler(_kind, answer_error)
@@ -98,6 +100,7 @@ for _prefix, _router in (
     ("/sweeps", sweeps.router),
     ("/sessions", sessions.router),
     ("/services", services.router),
+    ("/federated", federations.router),
     ("/timeline", timeline.router),
     ("/usage", usage.router),
     ("/health", server_parts.router),

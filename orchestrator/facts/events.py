@@ -114,6 +114,16 @@ class SweepFact(StrEnum):
     TRIAL_NOT_NEEDED = "sweep_trial_not_needed"
 
 
+class FederationFact(StrEnum):
+    """Why a federation is in its state, and why it stops a job of its own."""
+
+    STOPPED_BY = "federation_stopped_by"
+    SERVER_ENDED = "federation_server_ended"
+    NOT_KEPT = "federation_not_kept"
+
+    SITE_OVER = "federation_site_over"
+
+
 class ServiceFact(StrEnum):
     """Why a service is in its state, and why it stops a replica."""
 

@@ -8,6 +8,12 @@ from orchestrator.models.credentials import AgentRules, IdempotencyKey, JobSecre
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.environments import Environment, EnvironmentState
 from orchestrator.models.events import JobEvent
+from orchestrator.models.federations import (
+    FEDERATION_VARIABLE,
+    Federation,
+    FederationMember,
+    FederationState,
+)
 from orchestrator.models.fetches import Fetch, FetchState
 from orchestrator.models.jobs import (
     FINAL_STATES,
@@ -54,6 +60,7 @@ from orchestrator.models.sweeps import SETTINGS_VARIABLE, RungReport, Sweep, Swe
 
 __all__ = [
     "CPU_POOL",
+    "FEDERATION_VARIABLE",
     "FINAL_STATES",
     "LEASED_STATES",
     "LOCAL_NODE",
@@ -78,6 +85,9 @@ __all__ = [
     "EnvironmentState",
     "Errand",
     "ExitKind",
+    "Federation",
+    "FederationMember",
+    "FederationState",
     "Fetch",
     "FetchState",
     "Health",

@@ -49,8 +49,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "evaluate": Option("--evaluate"),
     "limit": Option("--limit", ("evaluate",)),
     "folds": Option("--folds", ("evaluate",)),
-    "train": Option("--train", ("evaluate", "prune")),
-    "train_data": Option("--train-data", ("evaluate", "prune", "distil")),
+    "train": Option("--train", ("evaluate", "prune", "quantize")),
+    "train_data": Option("--train-data", ("evaluate", "prune", "distil", "quantize")),
+    "bits": Option("--bits", ("quantize",)),
+    "qat": Option("--qat", ("quantize",)),
     "max_loss": Option("--max-loss", CHANGES),
     "amount": Option("--amount", ("prune",)),
     "structured": Option("--structured", ("prune",)),
@@ -88,10 +90,16 @@ class RecipeSpec(BaseModel):
     folds: Annotated[StrictInt, Field(ge=2, le=100)] | None = Field(
         None, description="cross-validates with the function train (evaluate)"
     )
-    train: Function | None = Field(None, description="trains a model on data (evaluate with folds, prune)")
+    train: Function | None = Field(
+        None, description="trains a model on data (evaluate with folds, prune, quantize with qat)"
+    )
     train_data: Function | None = Field(None, description="data to train on; default: data")
     max_loss: Annotated[Number, Field(ge=0, le=1)] | None = Field(
         None, description="accuracy that may be lost, default 0.02; for an error its relative growth"
+    )
+    bits: Literal[4, 8] | None = Field(None, description="of a quantized weight, default 8 (quantize)")
+    qat: StrictBool = Field(
+        False, description="trains with rounded weights before they are kept; needs train (quantize)"
     )
     amount: Annotated[Number, Field(gt=0, lt=1)] | None = Field(
         None, description="share of the weights to prune, default 0.5"
@@ -135,9 +143,20 @@ class RecipeSpec(BaseModel):
             raise ValueError(f"{self.recipe} needs others: the models beside this one")
         if self.folds is not None and self.train is None:
             raise ValueError("folds needs train: the function that trains a model on data")
+        if self.recipe == "quantize" and self.qat != (self.train is not None):
+            raise ValueError(
+                "qat needs train, and train needs qat: the function that trains with rounded weights"
+            )
         if self.name is not None and self.recipe not in SUFFIXES:
             raise ValueError(f"{self.recipe} makes no model, so leave name out")
         return self
+
+    @property
+    def suffix(self) -> str | None:
+        """Of the name of the model that comes of it; None: it makes none."""
+        if self.recipe == "quantize" and self.bits == 4:
+            return "int4"
+        return SUFFIXES.get(self.recipe)
 
     @property
     def packages(self) -> list[Package]:

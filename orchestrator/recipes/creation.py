@@ -11,7 +11,7 @@ from orchestrator.exceptions import Conflict, Impossible, NotFound
 from orchestrator.jobs import datasets, promotion
 from orchestrator.jobs.submission import code, intake
 from orchestrator.models import Job, ModelRecipe, ModelVersion
-from orchestrator.recipes.asking import SUFFIXES, RecipeSpec, words_of
+from orchestrator.recipes.asking import RecipeSpec, words_of
 from orchestrator.spec.job_spec import JobFields
 
 MODULE: Final = "training.recipes"
@@ -98,7 +98,7 @@ def _script_of(origin: Job) -> str:
 
 
 def _result_name(model: ModelVersion, asked: RecipeSpec) -> str:
-    suffix = SUFFIXES.get(asked.recipe)
+    suffix = asked.suffix
     if suffix is None:
         return ""
     name = asked.name or f"{model.dataset.name[: LONGEST_NAME - len(suffix) - 1]}-{suffix}"

@@ -196,6 +196,11 @@ class Home:
         return self.caches / str(owner)
 
     @property
+    def federations(self) -> Path:
+        """A folder for each federation, by its id, through which its jobs talk; removed when all of them have ended."""
+        return self.root / "federations"
+
+    @property
     def shared_models(self) -> Path:
         """What administrators keep for the jobs of everybody, as programs would have downloaded it."""
         return self.root / "shared-models"

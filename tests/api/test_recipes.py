@@ -174,6 +174,15 @@ def test_export_adds_the_packages_of_onnx_unless_it_is_left_out(client, model):
     assert "--no-onnx" in job.spec.args
 
 
+def test_int4_weights_by_training_with_rounded_ones_are_asked_for_and_named(client, model):
+    ask(client, bits=4, qat=True, train="train.py:train_model")
+
+    recipe = ModelRecipe.objects.latest("pk")
+    assert recipe.job is not None
+    assert recipe.result_name == "digits-int4"
+    assert {"--bits=4", "--qat", "--train=train.py:train_model"} <= set(recipe.job.spec.args)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -182,6 +191,9 @@ def test_export_adds_the_packages_of_onnx_unless_it_is_left_out(client, model):
         pytest.param({"recipe": "distil"}, "distil needs student", id="no student"),
         pytest.param({"recipe": "average"}, "average needs others", id="nothing to average"),
         pytest.param({"recipe": "evaluate", "name": "x"}, "makes no model", id="name without model"),
+        pytest.param({"recipe": "quantize", "bits": 3}, "bits", id="three bits"),
+        pytest.param({"recipe": "quantize", "qat": True}, "qat needs train", id="qat without training"),
+        pytest.param({"recipe": "prune", "qat": True}, "qat is for quantize", id="qat of another recipe"),
         pytest.param({"recipe": "evaluate", "folds": 3}, "folds needs train", id="folds without training"),
         pytest.param({"recipe": "quantize", "model": "--help"}, "model", id="an option as function"),
         pytest.param({"recipe": "quantize", "name": "../x"}, "name", id="wrong name"),

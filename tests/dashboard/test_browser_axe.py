@@ -43,6 +43,7 @@ ADDRESSES = (
     "/jobs/grid",
     "/sweeps",
     "/services",
+    "/federated",
     "/sessions",
     "/sweeps/new",
     "/pools",

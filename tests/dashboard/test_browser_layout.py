@@ -46,6 +46,7 @@ ADDRESSES = (
     "/datasets",
     "/models",
     "/services",
+    "/federated",
     "/sessions",
     "/environments",
     "/pools",

@@ -13,9 +13,14 @@ import torch
 from torch import nn
 
 from training.federated import __main__ as program
-from training.federated import masking, site
-from training.federated.privacy import Privacy
+from training.federated import masking, places, shares, site
+from training.federated.channels import FolderChannel, Gone, PipeChannel, wait_for, ways_of_site
+from training.federated.masking import Keys, Refused
+from training.federated.messages import Message, by_site
+from training.federated.places import Jobs, Processes
+from training.federated.privacy import Privacy, Spent
 from training.federated.rounds import Server, TooFewSites
+from training.federated.secure import Member, sum_of, take_off, threshold_of
 from training.federated.site import Local
 from training.recipes import named
 from training.recipes.measure import metrics_of, score
@@ -88,9 +93,9 @@ def server_of(local: Local, broken: dict[int, Callable[[Connection], None]] | No
 
     def start(number: int, pipe: Connection) -> Thread:
         act = (broken or {}).get(number)
-        return Thread((lambda: act(pipe)) if act else (lambda: site.serve(local, number, pipe)))
+        return Thread((lambda: act(pipe)) if act else (lambda: places.serve_pipe(local, number, pipe)))
 
-    return Server(local, named.build_model(local.model), 120, start, log=[])
+    return Server(local, named.build_model(local.model), Processes(start), 120, log=[])
 
 
 def accuracy(model: nn.Module, code: Path) -> float:
@@ -115,11 +120,34 @@ def test_five_sites_reach_central_accuracy_and_the_server_sees_no_update(code: P
     assert server.log is not None
 
     assert accuracy(server.model, code) >= central(code, 30) - 0.01
-    assert len(server.log) == 10 * 5
     assert not server.lost
-    for sent in server.log:  # each message alone looks random: the levels of plain updates are far smaller
-        levels = np.frombuffer(sent.masked, np.uint64).view(np.int64).astype(np.float64)
+    masked = [message for _, message in server.log if message.kind == "mask"]
+    assert len(masked) == 10 * 5
+    for sent in masked:  # each message alone looks random: the levels of plain updates are far smaller
+        levels = np.frombuffer(sent.data, np.uint64).view(np.int64).astype(np.float64)
         assert np.median(np.abs(levels)) > 2**60
+    assert all(not message.data for _, message in server.log if message.kind != "mask")
+
+
+def test_the_server_never_gets_what_uncovers_one_site(code: Path) -> None:
+    """It reads what the server received: of each site either its own mask's shares or its key's, and never both."""
+    server = server_of(local_of(code), {1: stop_before("mask")})
+    with server:
+        server.round(1)
+    assert server.log is not None
+
+    answers = {
+        site: by_site(message.facts["shares"]) for site, message in server.log if message.kind == "unmask"
+    }
+    sums = {message.facts["label"] for _, message in server.log if message.kind == "unmask"}
+    assert sorted(answers) == [0, 2, 3, 4]
+    assert len(sums) == 1
+    publics = {site: message.facts["publics"][0] for site, message in server.log if message.kind == "keys"}
+    for about in range(5):
+        secret = shares.join({site: int(each[about]) for site, each in answers.items()})
+        is_key = secret.bit_length() <= 256 and Keys(secret).public == publics[about]
+        assert is_key == (about == 1)  # the key of the site that was lost, and of no other
+    assert [str(each) for each in server.lost] == ["Site 1 is left out from round 1 on: it has vanished."]
 
 
 def test_proximal_sites_stay_closer_to_the_servers_weights(code: Path) -> None:
@@ -134,35 +162,115 @@ def test_proximal_sites_stay_closer_to_the_servers_weights(code: Path) -> None:
     assert change(1.0) < change(0.0)
 
 
-def test_masks_cancel_in_the_sum_and_differ_in_each_try() -> None:
-    keys = [masking.Keys() for _ in range(4)]
-    publics = {number: each.public for number, each in enumerate(keys)}
-    updates = [torch.randn(50, dtype=torch.float64) for _ in keys]
-    masked = [
-        masking.mask(masking.to_levels(update, 4), number, keys[number], publics, "round 1, try 1")
+def members_of(updates: list[torch.Tensor], label: str = "round 1") -> dict[int, Member]:
+    count = len(updates)
+    return {
+        number: Member(number, label, masking.to_levels(update, count))
         for number, update in enumerate(updates)
-    ]
-    again = masking.mask(masking.to_levels(updates[0], 4), 0, keys[0], publics, "round 1, try 2")
-
-    total = masking.from_levels(masking.add(masked))
-    assert torch.allclose(total, torch.stack(updates).sum(0), atol=1e-6)
-    assert not np.array_equal(masked[0], again)
-    assert not torch.allclose(masking.from_levels(masking.add(masked[:3])), torch.stack(updates[:3]).sum(0))
+    }
 
 
-def _vanish(pipe: Connection) -> None:
-    """A site that goes after it has got the weights."""
-    pipe.send(masking.Keys().public)
-    pipe.recv()
-    pipe.close()
+@pytest.mark.parametrize("lost", [(), (2,), (0, 4)])
+def test_masks_of_sites_that_vanish_are_recovered_and_the_sum_is_of_the_others(lost: tuple[int, ...]) -> None:
+    updates = [torch.randn(50, dtype=torch.float64) for _ in range(5)]
+    members = members_of(updates)
+    roster = {number: each.publics() for number, each in members.items()}
+    sealed = {number: each.share(roster) for number, each in members.items()}
+    masked = {
+        number: each.mask({other: sealed[other][number] for other in sealed if other != number})
+        for number, each in members.items()
+        if number not in lost
+    }
+    answers = {
+        number: members[number].unmask(frozenset(masked)) for number in list(masked)[: threshold_of(5)]
+    }
+
+    total = take_off(masked, roster, set(roster), list(answers.values()), list(answers), "round 1")
+
+    kept = torch.stack([updates[number] for number in masked])
+    assert torch.allclose(masking.from_levels(total), kept.sum(0), atol=1e-6)
+    assert not torch.allclose(masking.from_levels(sum_of(list(masked.values()))), kept.sum(0))
+
+
+def test_a_site_refuses_what_would_uncover_an_update() -> None:
+    members = members_of([torch.ones(4, dtype=torch.float64)] * 5)
+    roster = {number: each.publics() for number, each in members.items()}
+    sealed = {number: each.share(roster) for number, each in members.items()}
+    first = members[0]
+
+    with pytest.raises(Refused, match="share of one sum twice"):
+        first.share(roster)
+    with pytest.raises(Refused, match="cannot read"):
+        members[1].mask({2: sealed[2][3]})
+    first.mask({other: sealed[other][0] for other in (1, 2, 3)})
+    with pytest.raises(Refused, match="too few sites"):
+        first.unmask({0, 1})
+    with pytest.raises(Refused, match="unmask of one sum twice"):
+        first.unmask({0, 1, 2})
+    with pytest.raises(Refused, match="its own keys are not among"):
+        Member(0, "x", np.zeros(1, np.uint64)).share(roster)
+
+
+def test_shares_below_the_threshold_tell_nothing_and_sealed_ones_cannot_be_changed() -> None:
+    secret = masking.new_secret()
+    parts = shares.split(secret, range(5), 3)
+    key = b"k" * 32
+    sealed = shares.seal(key, "0 to 1", (5, 6))
+
+    assert shares.join({number: parts[number] for number in (4, 0, 2)}) == secret
+    assert shares.join({number: parts[number] for number in (4, 0)}) != secret
+    assert shares.unseal(key, "0 to 1", sealed) == (5, 6)
+    for other in (
+        ("0 to 2", sealed),
+        ("0 to 1", f"{sealed[:-1]}{'1' if sealed[-1] == '0' else '0'}"),
+        ("0 to 1", "x"),
+    ):
+        with pytest.raises(shares.NotReadable):
+            shares.unseal(key, *other)
+
+
+def stop_before(step: str) -> Callable[[Connection], None]:
+    """A site that takes part honestly, and goes when it is asked for a step."""
+
+    def act(pipe: Connection) -> None:
+        channel = PipeChannel(pipe)
+        channel.send(Message("hello", {"from": "broken"}))
+        member = Member(1, "", np.zeros(0, np.uint64))
+        while True:
+            request = wait_for(channel)
+            if request.kind == step:
+                channel.close()
+                return
+            facts: dict[str, object] = {"from": "broken", "label": request.facts.get("label")}
+            if request.kind == "train":
+                count = len(request.data) // 4 + 1
+                channel.send(Message("trained", facts))
+            elif request.kind == "keys":
+                member = Member(1, request.facts["label"], np.zeros(count, np.uint64))
+                channel.send(Message("keys", {**facts, "publics": member.publics()}))
+            elif request.kind == "share":
+                roster = {key: (each[0], each[1]) for key, each in by_site(request.facts["roster"]).items()}
+                channel.send(Message("share", {**facts, "sealed": member.share(roster)}))
+
+    return act
 
 
 def _babble(pipe: Connection) -> None:
-    pipe.send(masking.Keys().public)
-    pipe.recv()
-    pipe.send("an update")
-    with pytest.raises(EOFError):
-        pipe.recv()
+    channel = PipeChannel(pipe)
+    channel.send(Message("hello", {"from": "babbler"}))
+    while wait_for(channel).kind != "train":
+        pass
+    pipe.send_bytes(b"an update")
+    with pytest.raises(Gone):
+        _read_to_the_end(channel)
+
+
+def _read_to_the_end(channel: PipeChannel) -> None:
+    while True:
+        wait_for(channel)
+
+
+_vanish = stop_before("train")
 
 
 def test_a_site_that_vanishes_or_babbles_is_left_out_and_the_round_goes_on(code: Path) -> None:
@@ -225,8 +333,76 @@ def test_privacy_clips_each_update_and_tells_what_is_spent() -> None:
 
 
 def test_a_weak_key_of_another_site_is_refused() -> None:
-    with pytest.raises(masking.Refused):
-        masking.Keys().shared_with(1)
+    with pytest.raises(Refused):
+        Keys().shared_with(1)
+
+
+def test_noise_that_was_lost_with_a_site_counts_in_the_epsilon() -> None:
+    privacy, whole, less = Privacy(clip=1.0, noise=4.0), Spent(), Spent()
+    for _ in range(3):
+        whole.add(privacy, 1.0)
+        less.add(privacy, 4 / 5)
+
+    assert whole.epsilon == pytest.approx(privacy.epsilon(3))
+    assert less.epsilon > whole.epsilon
+
+
+def test_sites_in_folders_learn_and_one_that_ends_is_left_out_with_its_reason(
+    code: Path, tmp_path: Path
+) -> None:
+    local, exchange = local_of(code), tmp_path / "exchange"
+    (exchange / "told").mkdir(parents=True)
+    (exchange / "told" / "3").write_text("its job has failed")
+    for number in (0, 1, 2, 4):
+        Thread(lambda number=number: places.join(local, number, exchange))  # type: ignore[misc]
+    server = Server(local, named.build_model(local.model), Jobs(exchange), 120)
+
+    with server:
+        server.round(1)
+        server.round(2)
+
+    assert [str(each) for each in server.lost] == ["Site 3 is left out from round 0 on: its job has failed."]
+    assert server.summed == 4
+    assert accuracy(server.model, code) > 0.5
+
+
+def test_a_site_that_starts_again_takes_part_in_the_next_round(code: Path, tmp_path: Path) -> None:
+    local, exchange = local_of(code), tmp_path / "exchange"
+    to_site, from_site = ways_of_site(exchange, 2)
+
+    def die_and_return() -> None:
+        channel = FolderChannel(to_site, from_site)
+        channel.send(Message("hello", {"from": "first"}))
+        while wait_for(channel).kind != "train":
+            pass
+        places.join(local, 2, exchange)
+
+    for number in (0, 1, 3, 4):
+        Thread(lambda number=number: places.join(local, number, exchange))  # type: ignore[misc]
+    Thread(die_and_return)
+    server = Server(local, named.build_model(local.model), Jobs(exchange), 120)
+    with server:
+        server.round(1)
+        assert server.summed == 4
+        while 2 not in server.numbers:
+            server.round(2)
+
+    assert "its job was started again; it takes part in the next round" in str(server.lost[0])
+
+
+def test_a_message_in_a_folder_is_read_once_and_in_order(tmp_path: Path) -> None:
+    one = FolderChannel(tmp_path / "a", tmp_path / "b")
+    other = FolderChannel(tmp_path / "b", tmp_path / "a", tmp_path / "told")
+    for number in range(3):
+        one.send(Message("m", {"n": number}, b"x"))
+    restarted = FolderChannel(tmp_path / "a", tmp_path / "b")
+    restarted.send(Message("m", {"n": 3}))
+
+    assert [wait_for(other).facts["n"] for _ in range(4)] == [0, 1, 2, 3]
+    assert other.receive() is None
+    (tmp_path / "told").write_text("its job has ended")
+    with pytest.raises(Gone, match="its job has ended"):
+        other.receive()
 
 
 @pytest.mark.slow
@@ -235,5 +411,6 @@ def test_a_job_runs_its_sites_as_processes_and_keeps_the_model(code: Path, tmp_p
     words = ["--sites", "3", "--rounds", "2", "--model", f"{code}:build_model", "--data", f"{code}:site_data"]
     model = program.run([*words, "--evaluate-on", str(code), "--patience-s", "300"])
 
+    assert model is not None
     assert accuracy(model, code) > 0.5
-    assert (tmp_path / "checkpoints" / "1-1" / "state.pt").is_file()
+    assert (tmp_path / "checkpoints" / "1-2" / "state.pt").is_file()

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.training.recipe_models import SOURCES, train_owner, write_owner
 from training.checkpoint import store
-from training.recipes import export, measure, named, weights
+from training.recipes import export, low_bits, measure, named, weights
 from training.recipes.__main__ import run
 from training.recipes.gate import REPORT, Report
 from training.recipes.named import RecipeError
@@ -77,6 +77,58 @@ def test_int8_weights_are_smaller_pass_the_gate_and_load_again(recipe: Recipes, 
     assert report["gate"]["passed"]
     assert float(report["facts"]["smaller"]) >= 1.5
     assert value(again) == pytest.approx(value(report))
+
+
+def test_int4_weights_are_smaller_than_int8_ones_and_load_again(recipe: Recipes, tmp_path: Path) -> None:
+    eight = recipe("quantize", "--max-loss", 1)
+    four = recipe("quantize", "--bits", 4, "--max-loss", 1)
+    again = recipe("evaluate", place=tmp_path / "checkpoints" / str(four["checkpoint"]))
+
+    assert four["gate"] is not None
+    assert eight["after"] is not None
+    assert four["after"] is not None
+    assert four["after"]["size_bytes"] < eight["after"]["size_bytes"]
+    assert "int4 weights" in four["facts"]
+    assert value(again) == pytest.approx(value(four))
+
+
+def test_training_with_rounded_weights_is_as_good_as_rounding_alone_or_better(
+    recipe: Recipes, tmp_path: Path
+) -> None:
+    words = ("--bits", 4, "--qat", "--train", f"{recipe.code}:train_model", "--max-loss", 1)
+    alone = recipe("quantize", "--bits", 4, "--max-loss", 1)
+    report = recipe("quantize", *words)
+
+    assert report["gate"] is not None
+    assert report["gate"]["passed"], report["gate"]
+    assert report["gate"]["before"] is not None
+    worse = abs(value(report) - report["gate"]["before"])
+    assert worse <= abs(value(alone) - report["gate"]["before"]) + 1e-9
+    assert report["facts"]["trained with rounded weights"] == "yes"
+    again = recipe("evaluate", place=tmp_path / "checkpoints" / str(report["checkpoint"]))
+    assert value(again) == pytest.approx(value(report))
+    with pytest.raises(RecipeError, match="needs the function that trains"):
+        recipe("quantize", "--qat")
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 3, 3, 3), (2, 64), (7, 33)])
+def test_int4_weights_are_within_half_a_level_of_the_weights(shape: tuple[int, ...]) -> None:
+    weight = torch.randn(shape)
+    kept = low_bits.Int4(weight.shape)
+    packed, scale = kept.right_inverse(weight)
+
+    assert packed.dtype == torch.uint8
+    assert kept(packed, scale).shape == weight.shape
+    assert (kept(packed, scale) - weight).abs().max() <= scale.max() / 2 + 1e-6
+
+
+def test_rounded_weights_have_the_gradient_of_the_weights() -> None:
+    weight = torch.randn(4, 40, requires_grad=True)
+    rounded = low_bits.Rounded(weight.shape, 4)(weight)
+    (gradient,) = torch.autograd.grad(rounded.sum(), weight)
+
+    assert torch.equal(gradient, torch.ones_like(weight))
+    assert len(rounded[0, :32].unique()) <= 15
 
 
 def test_pruning_zeroes_a_share_and_fine_tuning_keeps_it(recipe: Recipes, tmp_path: Path) -> None:

@@ -1,19 +1,19 @@
-"""Secure aggregation by pairwise masks (Bonawitz et al., 2017, section 4, without the recovery of lost masks).
+"""Masks of secure aggregation (Bonawitz et al., 2017, section 4): whole numbers that hide an update and cancel in the sum.
 
-Every two sites agree on a secret (Diffie-Hellman) that becomes a mask; one adds it, the other subtracts it, so the
-sum of all masked updates is the sum of the updates, and each one alone looks random.  Numbers are whole, modulo
-2^64, so the masks cancel exactly.  When a site is lost, its masks do not cancel: the round is tried again with fresh
-masks among the others, and the server must not read what the lost site sends later.
+Every two sites agree on a secret (Diffie-Hellman) that becomes a mask; one adds it, the other subtracts it.  Each site
+adds a mask of its own beside, so that an update stays hidden even if the pairwise masks of a site that was lost are
+recovered.  Numbers are whole, modulo 2^64, so masks cancel exactly.
 """
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from training.federated.shares import SECRET_BITS
 
 Levels = NDArray[np.uint64]
 # Group 14 of RFC 3526, 2048 bits; the generator is 2.
@@ -27,10 +27,14 @@ _PRIME = int(
     16,
 )
 _GENERATOR = 2
-_SECRET_BITS = 256
 LEAST_SITES = 3  # of two, each would know the other's update from the sum
 SCALE = 2**24  # levels of one unit
 LARGEST = 2**62  # of a sum, in levels
+
+
+def new_secret() -> int:
+    """A secret that nobody can guess."""
+    return secrets.randbits(SECRET_BITS) | 1 << (SECRET_BITS - 1)
 
 
 class Refused(ValueError):
@@ -38,11 +42,15 @@ class Refused(ValueError):
 
 
 class Keys:
-    """A site's key pair for one training."""
+    """A key pair of a site for one sum.
 
-    def __init__(self) -> None:
-        self._secret = secrets.randbits(_SECRET_BITS) | 1 << (_SECRET_BITS - 1)
-        self.public = pow(_GENERATOR, self._secret, _PRIME)
+    Args:
+        secret: that of a lost site, put together from its shares; None makes a new one.
+    """
+
+    def __init__(self, secret: int | None = None) -> None:
+        self.secret = new_secret() if secret is None else secret
+        self.public = pow(_GENERATOR, self.secret, _PRIME)
 
     def shared_with(self, public: int) -> bytes:
         """The secret of two sites.
@@ -53,7 +61,7 @@ class Keys:
         if not 1 < public < _PRIME - 1:
             raise Refused("another site's key is not a key of this group")
         size = (_PRIME.bit_length() + 7) // 8
-        return hashlib.sha256(pow(public, self._secret, _PRIME).to_bytes(size, "big")).digest()
+        return hashlib.sha256(pow(public, self.secret, _PRIME).to_bytes(size, "big")).digest()
 
 
 def to_levels(update: Tensor, sites: int) -> Levels:
@@ -77,39 +85,23 @@ def from_levels(total: Levels) -> Tensor:
     return torch.from_numpy(total.view(np.int64).astype(np.float64) / SCALE)
 
 
-def mask(
-    levels: Levels,
-    own: int,
-    keys: Keys,
-    publics: Mapping[int, int],
-    label: str,
-) -> Levels:
-    """Hide an update among the updates of the other sites.
+def pair_mask(own: int, other: int, secret: bytes, label: str, count: int) -> Levels:
+    """What site ``own`` adds for the site ``other``; the two sum up to zero.
 
     Args:
-        own: number of this site.
-        publics: public key of each site that takes part, with this one's.
-        label: of the round and its try; a mask must never be used for two updates.
+        secret: of the two sites.
+        label: of the sum; a mask must never be used for two updates.
     """
-    masked = levels.copy()
-    for other, public in publics.items():
-        if other != own:
-            noise = _stream(keys.shared_with(public), label, len(levels))
-            masked = masked + noise if own < other else masked - noise
-    return masked
+    noise = _stream(secret, label, count)
+    return noise if own < other else np.zeros(count, np.uint64) - noise
+
+
+def own_mask(seed: int, label: str, count: int) -> Levels:
+    """What a site adds for itself."""
+    return _stream(seed.to_bytes(SECRET_BITS // 8, "big"), f"own, {label}", count)
 
 
 def _stream(secret: bytes, label: str, count: int) -> Levels:
     """Numbers that look random to everybody without the secret."""
     data = hashlib.shake_256(secret + label.encode()).digest(8 * count)
     return np.frombuffer(data, np.uint64)
-
-
-def add(
-    masked: Sequence[Levels],
-) -> Levels:
-    """The sum of masked updates, in which the masks cancel if no site is missing."""
-    total = np.zeros_like(masked[0])
-    for each in masked:
-        total = total + each
-    return total

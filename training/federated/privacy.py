@@ -1,7 +1,7 @@
 """Differential privacy of whole sites: updates are clipped, and the sites' noise adds up to what was promised."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -40,3 +40,28 @@ class Privacy:
         return min(
             rounds * order / (2 * self.noise**2) + math.log(1 / self.delta) / (order - 1) for order in _ORDERS
         )
+
+
+@dataclass(slots=True)
+class Spent:
+    """The privacy that was spent so far, from the noise that each round really had."""
+
+    delta: float = 1e-5
+    noises: list[float] = field(default_factory=list)
+
+    def add(self, privacy: Privacy, share: float) -> None:
+        """Count a round.
+
+        Args:
+            share: of the sites that added noise, those whose update came; a site that was lost took its noise along.
+        """
+        self.delta = privacy.delta
+        self.noises.append(privacy.noise * math.sqrt(share))
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of all rounds together (as ``Privacy.epsilon``, with a noise for each round)."""
+        if not self.noises:
+            return 0.0
+        cost = sum(1 / (2 * noise**2) for noise in self.noises)
+        return min(cost * order + math.log(1 / self.delta) / (order - 1) for order in _ORDERS)

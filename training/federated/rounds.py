@@ -1,11 +1,8 @@
 """The server of federated rounds: sends weights to the sites, and adds up what they send."""
 
-import multiprocessing
-import time
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,48 +10,22 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from training.federated import masking
-from training.federated.masking import LEAST_SITES
-from training.federated.site import Local, Sent, Work, check, serve
+from training.federated.correspondence import Correspondence, Lost
+from training.federated.masking import LEAST_SITES, Levels, Refused
+from training.federated.messages import Message, by_site
+from training.federated.places import Sites
+from training.federated.privacy import Spent
+from training.federated.secure import Publics, take_off, threshold_of
+from training.federated.site import Local, check
 from training.recipes.named import RecipeError
-
-
-class Running(Protocol):
-    """What the server needs of a site's process."""
-
-    def join(self, timeout: float | None = None) -> None: ...
-
-    def is_alive(self) -> bool: ...
-
-    def kill(self) -> None: ...
-
-
-Start = Callable[[int, Connection], Running]
 
 
 class TooFewSites(RecipeError):
     """With the sites that are left, a sum would show too much of each."""
 
 
-@dataclass(slots=True)
-class Site:
-    """A site as the server knows it."""
-
-    number: int
-    pipe: Connection
-    process: Running
-    public: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A site that takes no further part, and why."""
-
-    site: int
-    round: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"Site {self.site} is left out from round {self.round} on: {self.why}."
+class _NotEnough(Exception):
+    """A sum lost too many sites to take its masks off; it begins again among the others."""
 
 
 @dataclass(slots=True)
@@ -62,55 +33,56 @@ class Server:
     """Averages the updates of sites, which it sees only as sums (FedAvg; McMahan et al., 2017).
 
     Args:
-        patience_s: how long a site may train in a round.
+        patience_s: how long a site may take for each answer.
         log: keeps every message that the server received; for those who want to check what it sees.
     """
 
     local: Local
     model: nn.Module
+    sites: Sites
     patience_s: float = 600.0
-    start: Start | None = None
-    lost: list[Lost] = field(default_factory=list)
-    log: list[Sent] | None = None
-    _sites: dict[int, Site] = field(default_factory=dict)
+    log: list[tuple[int, Message]] | None = None
+    spent: Spent = field(default_factory=Spent)
+    summed: int = 0  # sites in the newest sum
+    _line: Correspondence = field(init=False)
+
+    def __post_init__(self) -> None:
+        check(self.local)
+        self._line = Correspondence(self.sites, self.patience_s, self.log)
 
     def __enter__(self) -> "Server":
-        """Start the sites, and learn their public keys.
+        """Wait until each site has come, or has ended before it came.
 
         Raises:
             TooFewSites: fewer than three came.
         """
-        check(self.local)
-        for number in range(self.local.sites):
-            ours, theirs = multiprocessing.Pipe()
-            self._sites[number] = Site(number, ours, (self.start or self._start_process)(number, theirs))
-        for number, public in self._receive(set(self._sites), 0).items():
-            if isinstance(public, int):
-                self._sites[number].public = public
-        self._require_enough()
+        self._line.open(self.local)
+        self._require_enough(self.numbers)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for site in self._sites.values():
-            self._end(site)
+        self._line.close()
 
     def round(self, number: int) -> None:
         """Run one round: every site trains, and the mean of their updates is added to the model.
 
-        When a site is lost, the others send their updates again under fresh masks.
-
         Raises:
             TooFewSites: fewer than three sites are left.
         """
+        self._line.round = number
+        self._line.readmit()
         weights = parameters_to_vector(self.model.parameters()).detach().float()
-        tries = 0
+        asked = len(self.numbers)
+        trained = self._train(weights)
         while True:
-            tries += 1
-            label = f"round {number}, try {tries}"
-            total = self._sum_of(Work(label, weights.numpy().tobytes(), self._publics()), number)
-            if total is not None:
+            self._require_enough(trained)
+            try:
+                total, self.summed = self._sum(trained, len(weights) + 1)
                 break
-            self._require_enough()
+            except _NotEnough:
+                trained = [site for site in trained if site in self._line.runs]
+        if self.local.privacy is not None:  # each survivor added its share of the noise
+            self.spent.add(self.local.privacy, self.summed / asked)
         update = total[:-1] / total[-1]
         with torch.no_grad():
             vector_to_parameters(weights + update.float(), self.model.parameters())
@@ -118,75 +90,98 @@ class Server:
     @property
     def numbers(self) -> list[int]:
         """The sites that take part."""
-        return sorted(self._sites)
+        return sorted(self._line.runs)
 
-    def _start_process(self, number: int, pipe: Connection) -> Running:
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(target=serve, args=(self.local, number, pipe), daemon=True)
-        process.start()
-        pipe.close()  # it is the site's alone, so its end is noticed
-        return process
+    @property
+    def lost(self) -> list[Lost]:
+        """The sites that were left out so far, in their order."""
+        return self._line.lost
 
-    def _publics(self) -> Mapping[int, int]:
-        return {number: site.public for number, site in self._sites.items()}
+    def _train(self, weights: Tensor) -> list[int]:
+        """Let every site train; those that cannot send an update are left out before any mask is made."""
+        asked = self.numbers
+        data = weights.numpy().tobytes()
+        request = Message("train", {"label": self._label(), "sites": len(asked)}, data)
+        return sorted(self._line.ask(dict.fromkeys(asked, request), "trained"))
 
-    def _sum_of(self, work: Work, number: int) -> Tensor | None:
-        """The sum of all sites' updates with that of their weights; None if a site was lost."""
-        asked = set(self._sites)
-        for site in list(self._sites.values()):
-            try:
-                site.pipe.send(work)
-            except OSError:
-                self._lose(site.number, number, "it has vanished")
-        masked = []
-        for sender, message in self._receive(asked & set(self._sites), number).items():
-            if not isinstance(message, Sent) or message.label != work.label:
-                self._lose(sender, number, "it sent something else than its update")
-            elif message.refused:
-                self._lose(sender, number, message.refused)
-            elif len(message.masked) != 8 * (len(work.weights) // 4 + 1):
-                self._lose(sender, number, "its update has another size than the model")
-            else:
-                masked.append(np.frombuffer(message.masked, np.uint64))
-            if self.log is not None and isinstance(message, Sent):
-                self.log.append(message)
-        if set(self._sites) != asked:
-            return None
-        return masking.from_levels(masking.add(masked))
+    def _sum(self, trained: list[int], count: int) -> tuple[Tensor, int]:
+        """The sum of the sites' updates with that of their weights, and how many sites it is of."""
+        label = self._label()
+        roster = self._keys(trained, label)
+        sealed = self._shares(roster, label)
+        masked = self._masked(roster, sealed, label, count)
+        answers = self._ask_all(
+            masked,
+            "unmask",
+            lambda _: {"label": label, "survivors": sorted(masked)},
+            threshold_of(len(roster)),
+        )
+        found = {
+            site: {key: int(value) for key, value in by_site(answer.facts["shares"]).items()}
+            for site, answer in answers.items()
+        }
+        try:
+            total = take_off(masked, roster, frozenset(sealed), list(found.values()), list(found), label)
+        except (Refused, KeyError) as error:
+            raise RecipeError(f"Round {self._line.round} cannot be summed: {error}.") from error
+        return masking.from_levels(total), len(masked)
 
-    def _receive(self, numbers: set[int], round_number: int) -> dict[int, object]:
-        """One message of each site; sites that vanish or take too long are lost."""
-        found: dict[int, object] = {}
-        by_pipe = {self._sites[number].pipe: number for number in numbers}
-        deadline_s = time.monotonic() + self.patience_s
-        while by_pipe and (left_s := deadline_s - time.monotonic()) > 0:
-            for pipe in wait(list(by_pipe), left_s):
-                if not isinstance(pipe, Connection):
-                    continue
-                number = by_pipe.pop(pipe)
-                try:
-                    found[number] = pipe.recv()
-                except (EOFError, OSError):
-                    self._lose(number, round_number, "it has vanished")
-        for number in by_pipe.values():
-            self._lose(number, round_number, f"it did not answer within {self.patience_s:g} s")
-        return found
+    def _keys(self, trained: list[int], label: str) -> dict[int, Publics]:
+        answers = self._ask_all(trained, "keys", lambda _: {"label": label}, LEAST_SITES)
+        return {
+            site: (int(each.facts["publics"][0]), int(each.facts["publics"][1]))
+            for site, each in answers.items()
+        }
 
-    def _lose(self, number: int, round_number: int, why: str) -> None:
-        """End a site, so that nothing is read that it sends late: with it the masks of the others could be taken off."""
-        self._end(self._sites.pop(number))
-        self.lost.append(Lost(number, round_number, why))
+    def _shares(self, roster: Mapping[int, Publics], label: str) -> dict[int, dict[int, str]]:
+        """By site, the sealed shares that it sent for each other site."""
+        answers = self._ask_all(
+            roster, "share", lambda _: {"label": label, "roster": roster}, self._least(roster)
+        )
+        return {site: by_site(answer.facts["sealed"]) for site, answer in answers.items()}
 
-    def _end(self, site: Site) -> None:
-        site.pipe.close()
-        site.process.join(2)
-        if site.process.is_alive():
-            site.process.kill()
-            site.process.join(5)
+    def _masked(
+        self, roster: Mapping[int, Publics], sealed: Mapping[int, Mapping[int, str]], label: str, count: int
+    ) -> dict[int, Levels]:
+        def request(site: int) -> dict[str, object]:
+            return {
+                "label": label,
+                "sealed": {other: sealed[other][site] for other in sealed if other != site},
+            }
 
-    def _require_enough(self) -> None:
-        if len(self._sites) < LEAST_SITES:
+        answers = self._ask_all(sealed, "mask", request, self._least(roster))
+        for site in [site for site, answer in answers.items() if len(answer.data) != 8 * count]:
+            self._line.lose(site, "its update has another size than the model")
+            del answers[site]
+        if len(answers) < self._least(roster):
+            raise _NotEnough
+        return {site: np.frombuffer(answer.data, np.uint64) for site, answer in answers.items()}
+
+    def _least(self, roster: Mapping[int, Publics]) -> int:
+        return max(LEAST_SITES, threshold_of(len(roster)))
+
+    def _label(self) -> str:
+        return f"round {self._line.round}, {secrets.token_hex(8)}"
+
+    def _ask_all(
+        self, numbers: Iterable[int], kind: str, facts: Callable[[int], Mapping[str, object]], least: int
+    ) -> dict[int, Message]:
+        """Ask sites for one step.
+
+        Raises:
+            _NotEnough: fewer than ``least`` answered.
+        """
+        requests = {
+            number: Message(kind, dict(facts(number))) for number in numbers if number in self._line.runs
+        }
+        answers = self._line.ask(requests, kind)
+        if len(answers) < least:
+            raise _NotEnough
+        return answers
+
+    def _require_enough(self, numbers: list[int]) -> None:
+        if len(numbers) < LEAST_SITES:
             raise TooFewSites(
-                f"{len(self._sites)} of {self.local.sites} sites are left, and with fewer than {LEAST_SITES} a sum shows "
+                f"{len(numbers)} of {self.local.sites} sites are left, and with fewer than {LEAST_SITES} a sum shows "
                 f"a single site's update. {' '.join(map(str, self.lost))}".strip()
             )

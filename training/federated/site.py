@@ -1,11 +1,11 @@
 """A site: trains on its own data from the server's weights, and sends a masked update."""
 
-import hashlib
 import math
-from collections.abc import Mapping
+import secrets
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,11 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from training.federated import masking
+from training.federated.channels import Channel, Gone, wait_for
+from training.federated.masking import Refused
+from training.federated.messages import Message, Unreadable, by_site
 from training.federated.privacy import Privacy
+from training.federated.secure import Member
 from training.recipes import named
 from training.recipes.named import Samples
 
@@ -34,50 +38,103 @@ class Local:
     seed: int = 0
 
 
-class Work(NamedTuple):
-    """A round's weights for a site, and the sites that take part with their keys."""
-
-    label: str
-    weights: bytes
-    publics: Mapping[int, int]
-
-
-class Sent(NamedTuple):
-    """What a site sends: a masked update with its masked weight, or the reason why not."""
-
-    site: int
-    label: str
-    masked: bytes
-    refused: str
-
-
-def serve(local: Local, number: int, pipe: Connection) -> None:
-    """Take part until the server closes the connection; the entry of a site's process."""
-    with pipe:  # an error must close it, or the server would wait
+def serve(local: Local, number: int, channel: Channel) -> None:
+    """Take part until the server ends the rounds; the entry of a site's program."""
+    try:
         torch.set_num_threads(1)
         torch.manual_seed(local.seed * 1_000 + number)
-        keys = masking.Keys()
         model = named.build_model(local.model)
-        data = site_data(local, number)
-        pipe.send(keys.public)
-        _train_and_send(local, number, keys, model, data, pipe)
+        Site(local, number, model, site_data(local, number), channel).run()
+    finally:  # an error must close it, or the server would wait
+        channel.close()
 
 
-def _train_and_send(
-    local: Local, number: int, keys: masking.Keys, model: nn.Module, data: Samples, pipe: Connection
-) -> None:
-    trained: tuple[str, Tensor, int] | None = None
-    while True:
+class Site:
+    """A site's side of all rounds; it answers each request of the server with one message."""
+
+    def __init__(self, local: Local, number: int, model: nn.Module, data: Samples, channel: Channel) -> None:
+        self.local, self.number = local, number
+        self._model, self._data, self._channel = model, data, channel
+        self._run = secrets.token_hex(8)  # requests to an earlier process of this site are not for this one
+        self._update: tuple[Tensor, int] | None = None
+        self._member: Member | None = None
+        self._steps: dict[str, Callable[[Message], Message]] = {
+            "train": self._train,
+            "keys": self._keys,
+            "share": self._share,
+            "mask": self._mask,
+            "unmask": self._unmask,
+        }
+
+    def run(self) -> None:
+        """Answer until the server ends the rounds or is gone."""
+        self._send(Message("hello", {}))
+        while True:
+            try:
+                request = wait_for(self._channel)
+            except Gone:
+                return
+            if request.kind == "end":
+                if why := request.facts.get("why"):
+                    sys.stdout.write(f"The server ended this site's part: {why}.\n")
+                return
+            if request.kind == "call":
+                self._send(Message("hello", {}))
+            elif request.facts.get("to") == self._run and request.kind in self._steps:
+                self._send(self._answer(request))
+
+    def _answer(self, request: Message) -> Message:
+        label = request.facts.get("label")
         try:
-            work: Work = pipe.recv()
-        except EOFError:
-            return
-        digest = hashlib.sha256(work.weights).hexdigest()
-        if trained is None or trained[0] != digest:  # a round that is tried again needs only other masks
-            start = torch.frombuffer(bytearray(work.weights), dtype=torch.float32)
-            update, count = train(model, data, start, local)
-            trained = digest, _protected(update, local), count
-        pipe.send(_answer(work, number, keys, trained[1], trained[2], local))
+            answer = self._steps[request.kind](request)
+        except (Refused, Unreadable) as error:
+            return Message("refused", {"label": label, "why": str(error)})
+        return Message(answer.kind, {**answer.facts, "label": label}, answer.data)
+
+    def _send(self, message: Message) -> None:
+        self._channel.send(Message(message.kind, {**message.facts, "from": self._run}, message.data))
+
+    def _train(self, request: Message) -> Message:
+        """Train, and check the update before anything of it is sent."""
+        start = torch.frombuffer(bytearray(request.data), dtype=torch.float32)
+        update, count = train(self._model, self._data, start, self.local)
+        if self.local.privacy is not None:
+            update = self.local.privacy.protect(update, int(request.facts["sites"]))
+        self._update = update, count
+        self._levels()
+        return Message("trained", {})
+
+    def _levels(self) -> masking.Levels:
+        """The update weighted by the site's samples; with privacy all sites weigh the same, or one could weigh more."""
+        if self._update is None:
+            raise Refused("it has not trained yet")
+        update, count = self._update
+        weight = 1 if self.local.privacy else count
+        weighted = torch.cat([update.double() * weight, torch.tensor([float(weight)])])
+        return masking.to_levels(weighted, self.local.sites)
+
+    def _keys(self, request: Message) -> Message:
+        self._member = Member(self.number, str(request.facts["label"]), self._levels())
+        return Message("keys", {"publics": self._member.publics()})
+
+    def _share(self, request: Message) -> Message:
+        roster = {
+            site: (int(each[0]), int(each[1])) for site, each in by_site(request.facts["roster"]).items()
+        }
+        return Message("share", {"sealed": self._of(request).share(roster)})
+
+    def _mask(self, request: Message) -> Message:
+        masked = self._of(request).mask(by_site(request.facts["sealed"]))
+        return Message("mask", {}, masked.tobytes())
+
+    def _unmask(self, request: Message) -> Message:
+        survivors = frozenset(int(each) for each in request.facts["survivors"])
+        return Message("unmask", {"shares": self._of(request).unmask(survivors)})
+
+    def _of(self, request: Message) -> Member:
+        if self._member is None or self._member.label != request.facts["label"]:
+            raise Refused("it was asked for a step of another sum")
+        return self._member
 
 
 def site_data(local: Local, number: int) -> Samples:
@@ -117,23 +174,6 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     if targets.is_floating_point():
         return functional.mse_loss(outputs, targets)
     return functional.cross_entropy(outputs, targets)
-
-
-def _protected(update: Tensor, local: Local) -> Tensor:
-    return update if local.privacy is None else local.privacy.protect(update, local.sites)
-
-
-def _answer(work: Work, number: int, keys: masking.Keys, update: Tensor, count: int, local: Local) -> Sent:
-    """A masked update, weighted by the site's samples; with privacy all sites weigh the same, or one could weigh more."""
-    weight = 1 if local.privacy else count
-    try:
-        levels = masking.to_levels(
-            torch.cat([update.double() * weight, torch.tensor([float(weight)])]), local.sites
-        )
-        masked = masking.mask(levels, number, keys, work.publics, work.label)
-    except masking.Refused as error:
-        return Sent(number, work.label, b"", str(error))
-    return Sent(number, work.label, masked.tobytes(), "")
 
 
 def check(local: Local) -> None:

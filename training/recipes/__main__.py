@@ -74,7 +74,15 @@ def evaluate(recipe: Recipe) -> Report:
 
 
 def quantize(recipe: Recipe) -> Report:
-    return _changed(recipe, "quantize", changing.quantize(recipe.model))
+    options, train = recipe.options, recipe.train_function()
+    if options.qat and train is None:
+        raise RecipeError(
+            "Quantization-aware training needs the function that trains the model; name it with --train."
+        )
+    made = changing.quantize(
+        recipe.model, options.bits, train=train if options.qat else None, data=recipe.learned_from()
+    )
+    return _changed(recipe, "quantize", made)
 
 
 def prune(recipe: Recipe) -> Report:
@@ -197,6 +205,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-loss", type=_number, default=MAX_LOSS, help="accuracy that may be lost")
     parser.add_argument("--folds", type=int, default=0, help="parts for cross-validation")
     parser.add_argument("--no-onnx", action="store_true", help="export a torch program alone")
+    parser.add_argument("--bits", type=int, choices=(4, 8), default=8, help="of a quantized weight")
+    parser.add_argument("--qat", action="store_true", help="train with rounded weights before they are kept")
     parser.add_argument("--amount", type=_share, default=0.5, help="share of weights to prune")
     parser.add_argument("--structured", action="store_true", help="prune whole channels")
     parser.add_argument("--student", help="function that builds the smaller model")

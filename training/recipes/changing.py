@@ -1,4 +1,4 @@
-"""Recipes that make another model: int8 weights, pruned, distilled, averaged."""
+"""Recipes that make another model: weights of few bits, pruned, distilled, averaged."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +11,9 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from training.config import TrainConfig
+from training.recipes.low_bits import Bits, keep_in, train_with
 from training.recipes.measure import answer
 from training.recipes.named import RecipeError, Samples
-from training.recipes.weights import to_int8
 from training.trainer import Trainer
 
 LEAST_QUANTIZED = 64  # numbers of a weight; smaller ones would not shrink
@@ -33,26 +33,48 @@ class Changed:
     left_out: list[str] = field(default_factory=list)
 
 
-def quantize(model: nn.Module) -> Changed:
-    """Keep each weight matrix as int8 with one scale per output channel; recurrent layers stay as they are.
+def quantize(
+    model: nn.Module, bits: Bits = 8, *, train: Train | None = None, data: Samples | None = None
+) -> Changed:
+    """Keep each weight matrix as int8 or int4 with scales; recurrent layers stay as they are.
+
+    Args:
+        train: trains the model while it computes with rounded weights (quantization-aware training; Jacob et al.,
+            2018), before they are kept.
 
     Raises:
         RecipeError: the model has no weight that can be kept so.
     """
     quantized = deepcopy(model)
-    left_out, count = [], 0
-    for path, module in list(quantized.named_modules()):
-        for name, weight in list(module.named_parameters(recurse=False)):
+    chosen, left_out = _matrices(quantized)
+    if not chosen:
+        raise RecipeError(f"The model has no weight matrix that could be kept as int{bits}.")
+    facts: dict[str, float | str] = {f"int{bits} weights": len(chosen)}
+    if train is not None and data is not None:
+        for module, name in chosen:
+            train_with(bits, module, name)
+        quantized.train()
+        train(quantized, data)
+        for module, name in chosen:
+            parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+        facts["trained with rounded weights"] = "yes"
+    for module, name in chosen:
+        keep_in(bits, module, name)
+    return Changed(quantized, facts, left_out)
+
+
+def _matrices(model: nn.Module) -> tuple[list[tuple[nn.Module, str]], list[str]]:
+    """The weights to quantize, and those of recurrent layers, which read them in their own way."""
+    chosen, left_out = [], []
+    for path, module in model.named_modules():
+        for name, weight in module.named_parameters(recurse=False):
             if weight.ndim < 2 or weight.numel() < LEAST_QUANTIZED or not weight.is_floating_point():
                 continue
             if isinstance(module, nn.RNNBase):
                 left_out.append(f"{path}.{name} ({type(module).__name__})")
-                continue
-            to_int8(module, name)
-            count += 1
-    if not count:
-        raise RecipeError("The model has no weight matrix that could be kept as int8.")
-    return Changed(quantized, {"int8 weights": count}, left_out)
+            else:
+                chosen.append((module, name))
+    return chosen, left_out
 
 
 def prune_weights(

@@ -7,17 +7,15 @@ from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from training.checkpoint import store
+from training.recipes import low_bits
 from training.recipes.measure import answer, device_of
 from training.recipes.named import RecipeError, Samples
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _HOLDERS = ("model", "state_dict", "model_state_dict", "module", "net")  # where trainings keep the weights
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of DistributedDataParallel, compile and Lightning
-_SCALE = ".parametrizations.{}.original1"
-LEVELS = 127  # of int8, symmetric
 
 
 def find_file(place: Path) -> Path:
@@ -80,7 +78,7 @@ def _weights_in(found: Any) -> dict[str, Tensor] | None:
 
 
 def load_into(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Load weights into a model; int8 weights of the recipe ``quantize`` are recognised.
+    """Load weights into a model; int8 and int4 weights of the recipe ``quantize`` are recognised.
 
     Raises:
         RecipeError: the model has other parameters.
@@ -91,7 +89,8 @@ def load_into(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         if (not separator and not key.startswith("parametrizations.")) or not key.endswith(".original1"):
             continue
         name = (rest if separator else key.removeprefix("parametrizations.")).split(".")[0]
-        to_int8(model.get_submodule(module), name)
+        levels = weights[f"{key.removesuffix('1')}0"]
+        low_bits.keep_in(low_bits.bits_of(levels), model.get_submodule(module), name)
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
@@ -110,28 +109,10 @@ def _unwrapped(model: nn.Module, weights: Mapping[str, Tensor]) -> Mapping[str, 
     return weights
 
 
-class Int8(nn.Module):
-    """A weight as int8 with one scale per output channel (symmetric; Jacob et al., 2018, section 2.1)."""
-
-    def forward(self, levels: Tensor, scale: Tensor) -> Tensor:
-        return levels.to(scale.dtype) * scale
-
-    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        largest = weight.abs().amax(dim=tuple(range(1, weight.ndim)), keepdim=True)
-        scale = (largest / LEVELS).clamp_min(torch.finfo(weight.dtype).tiny)
-        return (weight / scale).round().clamp(-LEVELS, LEVELS).to(torch.int8), scale
-
-
-def to_int8(module: nn.Module, name: str) -> None:
-    """Replace a parameter of a module by its int8 levels and scales; the module computes as before."""
-    getattr(module, name).requires_grad_(False)
-    parametrize.register_parametrization(module, name, Int8(), unsafe=True)
-
-
-def save_weights(model: nn.Module) -> Path:
+def save_weights(model: nn.Module, step: int = 1) -> Path:
     """Write a model's weights as a checkpoint of this job; returns its folder."""
     weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    return save_files({store.STATE: lambda file: torch.save({"model": weights}, file)})
+    return save_files({store.STATE: lambda file: torch.save({"model": weights}, file)}, step)
 
 
 @torch.no_grad()
@@ -145,11 +126,11 @@ def save_answers(model: nn.Module, samples: Samples) -> Path:
     return path
 
 
-def save_files(writers: Mapping[str, Callable[[BinaryIO], object]]) -> Path:
+def save_files(writers: Mapping[str, Callable[[BinaryIO], object]], step: int = 1) -> Path:
     """Write files as one checkpoint of this job, which appears when all of them are complete."""
     folder = Path(os.environ.get("BERTH_CHECKPOINT_DIR") or "checkpoints")
     attempt = int(os.environ.get("BERTH_ATTEMPT") or 1)
-    place = store.Place(attempt, 1, folder / f"{attempt}-1")
+    place = store.Place(attempt, step, folder / f"{attempt}-{step}")
     part = store.begin(place)
     entries = [store.write_hashed(part / name, write) for name, write in writers.items()]
     about = {"job": os.environ.get("BERTH_JOB_ID"), "world_size": 1, "strategy": "recipe"}

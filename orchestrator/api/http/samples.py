@@ -134,6 +134,19 @@ SAMPLES = {
         'berth.run(kind="session", program="jupyter", with_packages=["pandas"])',
     ),
     "stop_session": Sample(None, "berth session stop 4f2a91c3", 'berth.stop_session("4f2a91c3")'),
+    "begin_federation": Sample(
+        {
+            "model": "train.py:build_model",
+            "sites": 5,
+            "evaluate_on": "train.py:evaluation_data",
+            "job": {"source": {"text": _CODE}},
+        },
+        "berth federated run train.py --model train.py:build_model --sites 5 --evaluate-on train.py:evaluation_data",
+        'berth.federate("train.py", model="train.py:build_model", sites=5)',
+    ),
+    "list_federations": Sample(None, "berth federated list", "berth.federations()"),
+    "get_federation": Sample(None, "berth federated show 7b03d2e8", 'berth.federation("7b03d2e8")'),
+    "stop_federation": Sample(None, "berth federated stop 7b03d2e8", 'berth.federation("7b03d2e8").stop()'),
     "list_services": Sample(None, "berth service list", "berth.services()"),
     "begin_service": Sample(
         {"name": "digits", "job": {"command": ["python", "serve.py"], "source": {"text": _CODE}}},

@@ -7,7 +7,15 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from orchestrator.jobs import caches, datasets, fetches, memory_claims, shared_models, training_plans
+from orchestrator.jobs import (
+    caches,
+    datasets,
+    exchanges,
+    fetches,
+    memory_claims,
+    shared_models,
+    training_plans,
+)
 from orchestrator.jobs.launch import interpreters, isolation, session_programs, trainers
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
@@ -90,6 +98,7 @@ def describe(
     attempt_folder = folder.attempt(attempt.number)
     if spec.program is not None:
         run = session_programs.started(job, spec, python, attempt_folder)
+    exchange = exchanges.of_job(job)
     cache = caches.folder_of(job)
     if cache is not None:
         shared_models.show_in(cache)
@@ -107,6 +116,7 @@ def describe(
             **_path_of_project(job, folder),
             **_environment(job, attempt, folder, devices, data, resume),
             **(session_programs.variables(job, attempt_folder) if spec.has_socket else {}),
+            **exchanges.variables(exchange),
         },
         "ranks": 1 if spec.runs_once else len(devices),
         "devices": len(devices),
@@ -121,10 +131,12 @@ def describe(
             *map(str, data.values()),
             *([str(resume.path)] if resume else []),
             *(map(str, shared_models.folders()) if cache else []),
+            *(map(str, exchange.read_only) if exchange else []),
         ],
         "writable": [
             *([str(cache)] if cache else []),
             *([str(attempt_folder.session)] if spec.has_socket else []),
+            *(map(str, exchange.writable) if exchange else []),
         ],
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
         "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},

@@ -7,7 +7,16 @@ from typing import TypedDict
 from orchestrator.jobs import memory_claims
 from orchestrator.jobs.progress import supervised_s
 from orchestrator.live.readings import DeviceEntry
-from orchestrator.models import LOCAL_NODE, Booking, BookingKind, Device, Job, JobState, Lease
+from orchestrator.models import (
+    FEDERATION_VARIABLE,
+    LOCAL_NODE,
+    Booking,
+    BookingKind,
+    Device,
+    Job,
+    JobState,
+    Lease,
+)
 from orchestrator.scheduler import core
 
 
@@ -129,8 +138,10 @@ def _where(job: Job, *, other_nodes: bool) -> core.Constraints:
 
 
 def _needs_this_server(job: Job) -> bool:
-    """Whether a job uses data, packages, a Python or a socket of this server."""
+    """Whether a job uses data, packages, a Python, a socket or the folder of a federation of this server."""
     spec = job.spec_fields
+    if FEDERATION_VARIABLE in (spec.get("env") or {}):
+        return True
     return bool(job.environment_id or job.has_socket or spec.get("datasets") or spec.get("python"))
 
 

@@ -1,0 +1,168 @@
+"""Commands of federated trainings, whose sites are jobs."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from berth.cli.options import Given, JobCommand, Json, takes_job_options
+from berth.cli.printing import safe, say, show_json
+
+if TYPE_CHECKING:
+    from berth.client import Federation
+
+commands = typer.Typer()
+federated_app = typer.Typer(
+    help="Train one model at sites that keep their data.", invoke_without_command=True
+)
+commands.add_typer(federated_app, name="federated", rich_help_panel="Submit")
+Wanted = Annotated[str, typer.Argument(metavar="ID", help="Id or part of it")]
+
+
+@federated_app.callback()
+def federated(ctx: typer.Context, as_json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        list_federations(as_json=as_json)
+
+
+@federated_app.command(cls=JobCommand)
+@takes_job_options
+def run(
+    ctx: typer.Context,
+    code: Annotated[str | None, typer.Argument(help="Script, archive or folder")] = None,
+    *,
+    given: Given,
+    model: Annotated[
+        str, typer.Option("--model", metavar="FILE:FUNCTION", help="Function that builds the model")
+    ],
+    sites: Annotated[int | None, typer.Option("--sites", help="Number of sites, three or more")] = None,
+    site_data: Annotated[
+        list[str] | None,
+        typer.Option("--site-data", metavar="NAME", help="Dataset of one site; repeat for each"),
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option("--data-from", metavar="FILE:FUNCTION", help="Function with a site's data")
+    ] = None,
+    evaluate_on: Annotated[
+        str | None,
+        typer.Option("--evaluate-on", metavar="FILE:FUNCTION", help="Function with the server's data"),
+    ] = None,
+    begin_with: Annotated[
+        str | None, typer.Option("--begin-with", metavar="MODEL", help="Model to begin with")
+    ] = None,
+    result: Annotated[str | None, typer.Option("--result", help="Name of the model that comes of it")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Rounds; default: 20")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs of a site in a round")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Batch of a site")] = None,
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="Of the sites")] = None,
+    proximal: Annotated[
+        float | None, typer.Option("--proximal", help="Weight of FedProx; 0 is FedAvg")
+    ] = None,
+    clip: Annotated[float | None, typer.Option("--clip", help="Privacy: largest norm of an update")] = None,
+    noise: Annotated[float | None, typer.Option("--noise", help="Privacy: noise in units of --clip")] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="Chance that privacy may fail")] = None,
+    patience_s: Annotated[
+        float | None, typer.Option("--patience-s", help="Longest answer of a site, in seconds")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Begin a federated training: a job for each site, and one for their server.
+
+    berth federated run train.py --model train.py:build_model --sites 5 --data digits --evaluate-on train.py:evaluation_data
+    """
+    from berth.cli.choosing import connect
+    from berth.cli.job_options import read_options
+
+    berth = connect()
+    asked: dict[str, Any] = {
+        "model": model, "sites": sites, "site_datasets": site_data or None, "data": function,
+        "evaluate_on": evaluate_on, "begin_with": begin_with, "result": result, "rounds": rounds,
+        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "proximal": proximal,
+        "clip": clip, "noise": noise, "delta": delta, "patience_s": patience_s,
+    }  # fmt: skip
+    spec = read_options(berth, given)
+    if name := spec.pop("name", None):
+        asked["name"] = name
+    asked = {key: value for key, value in asked.items() if value is not None}
+    begun = berth.federate(code or ".", job=spec, **asked)
+    if as_json:
+        show_json(begun.json)
+        return
+    say(f"Began {safe(begun.name)} {begun.short_id}: {len(begun.sites)} sites, {begun.rounds} rounds.")
+    say(f"See its rounds with: berth federated show {begun.short_id}")
+
+
+@federated_app.command("list")
+def list_federations(
+    count: Annotated[int, typer.Option("--number", "-n", min=1, help="Most to list")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the newest federated trainings."""
+    from berth.cli.choosing import connect
+    from berth.cli.tables import grid, terminal
+
+    found = connect().federations(limit=count)
+    if as_json:
+        show_json([each.json for each in found])
+        return
+    if not found:
+        say(
+            "There are no federated trainings. Begin one with: berth federated run train.py --model ... --sites 5"
+        )
+        return
+    table = grid("id", "name", "state", "rounds", "sites", "newest", "model")
+    for each in found:
+        done = each.report["rounds"]
+        inside = sum(not site["left_out"] for site in each.sites)
+        table.add_row(
+            each.short_id, safe(each.name), each.state, f"{len(done)} of {each.rounds}",
+            f"{inside} of {len(each.sites)}", _values(done[-1]) if done else "", safe(each.result or ""),
+        )  # fmt: skip
+    terminal().print(table)
+
+
+@federated_app.command()
+def show(wanted: Wanted, as_json: Json = False) -> None:
+    """Show the rounds of a federated training, and its sites."""
+    from berth.cli.choosing import connect
+
+    found = connect().federation(wanted)
+    if as_json:
+        show_json(found.json)
+    else:
+        _show(found)
+
+
+@federated_app.command()
+def stop(wanted: Wanted, as_json: Json = False) -> None:
+    """Stop all jobs of a federated training."""
+    from berth.cli.choosing import connect
+
+    stopped = connect().federation(wanted).stop()
+    if as_json:
+        show_json(stopped.json)
+    else:
+        say(f"Stopped {safe(stopped.name)} {stopped.short_id}.")
+
+
+def _show(found: "Federation") -> None:
+    from berth.cli.tables import grid, terminal
+
+    say(f"{safe(found.name)} {found.short_id}: {found.state}. {safe(found.reason)}".strip())
+    if found.result:
+        say(f"Its model: {safe(found.result)}")
+    sites = grid("site", "job", "state", "")
+    for site in found.sites:
+        sites.add_row(str(site["number"]), site["job"][-8:], site["state"], safe(site["left_out"]))
+    terminal().print(sites)
+    rounds = grid("round", "sites", "s", "values")
+    for each in found.report["rounds"]:
+        rounds.add_row(str(each["round"]), str(each["sites"]), f"{each['seconds']:.3g}", _values(each))
+    if found.report["rounds"]:
+        terminal().print(rounds)
+
+
+def _values(each: Any) -> str:
+    values = [f"{name} {value:.4g}" for name, value in each["metrics"].items()]
+    if each["epsilon"] is not None:
+        values.append(f"epsilon {each['epsilon']:.3g}")
+    return safe(", ".join(values))

@@ -1,0 +1,91 @@
+"""Federations: rounds of one training at several sites, each of which is a job, beside the job of their server."""
+
+from typing import ClassVar, Self
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import models
+
+from orchestrator.models.jobs import SHORT_ID_LENGTH, Job, new_job_id
+from orchestrator.models.model_versions import ModelVersion
+from orchestrator.models.people import operated_pools
+from orchestrator.models.pools import Pool
+from orchestrator.models.projects import shared_with
+
+# Of its jobs: its id as they ask for it, and the folder between them once they run.
+FEDERATION_VARIABLE = "FEDERATION_EXCHANGE"
+
+
+class FederationState(models.TextChoices):
+    RUNNING = "running"
+    ENDED = "ended"  # all rounds are done
+    STOPPED = "stopped"  # by a person
+    FAILED = "failed"  # too few sites were left, or the server's job failed
+
+
+class FederationQuerySet(models.QuerySet["Federation"]):
+    def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
+        """One's own, those with a job that others share, and all of the pools that one operates."""
+        if not user.is_authenticated:
+            return self.none()
+        pools = operated_pools(user)
+        if pools is None:
+            return self
+        shared = FederationMember.objects.filter(job__in=Job.objects.filter(shared_with(user)))
+        seen = models.Q(owner_id=user.pk) | models.Q(pk__in=shared.values("federation"))
+        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
+
+
+class Federation(models.Model):
+    """One federated training."""
+
+    id = models.UUIDField(primary_key=True, default=new_job_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="federations")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="federations")  # of its sites
+    name = models.CharField(max_length=180)
+    options = models.JSONField()  # as they were asked for, without the job
+    rounds = models.PositiveIntegerField()
+    sites = models.PositiveIntegerField()
+    result_name = models.CharField(max_length=64, blank=True)  # empty: it makes no model
+    result = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="federations")
+    state = models.CharField(max_length=16, choices=FederationState, default=FederationState.RUNNING)
+    why = models.JSONField(default=dict)  # it is in this state: a fact, as ``Fact.as_json`` writes it
+    report = models.JSONField(default=dict)  # of its server, once it has ended
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    cleared = models.BooleanField(default=False)  # no job of it is open, and the folder between them is gone
+
+    objects = FederationQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["cleared"]), models.Index(fields=["owner", "id"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.short_id}"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state != FederationState.RUNNING
+
+    @property
+    def short_id(self) -> str:
+        """The last eight characters, as people see it."""
+        return str(self.id)[-SHORT_ID_LENGTH:]
+
+
+class FederationMember(models.Model):
+    """A job of a federation: a site by its number, or the server, which has none."""
+
+    federation = models.ForeignKey(Federation, on_delete=models.CASCADE, related_name="members")
+    number = models.PositiveIntegerField(null=True)  # null: the server
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="federation_member")
+
+    class Meta:
+        ordering: ClassVar = ["federation", "number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["federation", "number"], name="federation_site_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{'server' if self.number is None else f'site {self.number}'} of {self.federation_id}"
