@@ -36,6 +36,12 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
         0,
     ),
     ("f50: no room even for its error", Ending(1, top=1, disk_full=True), "infra", 0),
+    (
+        "sys.exit with a text",
+        Ending(1, top=1, finished={0: 1}, errors={0: RankError("SystemExit", "no folder ./data", 9)}),
+        "user_error",
+        0,
+    ),
     ("exit code", Ending(1, top=3, finished={0: 3}), "user_error", 0),
     ("exit code of a rank", Ending(2, top=1, finished={1: 3}, codes={1: 3, 0: TERM}), "user_error", 1),
     (

@@ -161,6 +161,8 @@ def _raised(ending: Ending) -> Verdict | None:
         return Verdict(kind, fact(Ended.MAIN_MEMORY, rank=rank, error=raised), rank)
     if kind == "gpu_fault":
         return Verdict(kind, fact(Ended.GPU_FAULT, rank=rank, error=raised), rank)
+    if error.exception == "SystemExit":  # sys.exit("why"), whose exit code is always 1
+        return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=1, message=short), rank)
     return Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
 
 
