@@ -6,7 +6,7 @@ finalisation, in which torch aborts in up to two of three otherwise finished glo
 """
 
 # No pathlib: importing it would double the time to the script's first line.
-# ruff: noqa: PTH100, PTH109, PTH105, PTH120, PTH123
+# ruff: noqa: PTH100, PTH109, PTH112, PTH119, PTH105, PTH120, PTH123
 
 import _thread
 import errno
@@ -50,7 +50,8 @@ def main(argv: list[str]) -> NoReturn:
     module = _become_main(argv[1:] if is_module else argv, is_module=is_module)
     try:
         try:
-            code_object = _load_module(argv[1], module) if is_module else _compile(str(module.__file__))
+            name = _module_to_run(argv, module, is_module=is_module)
+            code_object = _load_module(name, module) if name else _compile(str(module.__file__))
             exec(code_object, module.__dict__)  # noqa: S102 -- running the user's script is our purpose
         except SystemExit as request:
             code = _exit_code(request)
@@ -274,8 +275,39 @@ def _become_main(argv: list[str], *, is_module: bool) -> ModuleType:
     sys.modules["__main__"] = module
     sys.argv = argv
     sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(argv[0]))
+    here = os.path.dirname(os.path.abspath(__file__))
+    if os.path.isdir(f"{sys.path[0]}/training"):
+        _load_file(f"{here}/own_name.py").prefer(f"{sys.path[0]}/training")
     # Makes `training` importable; last on the path, so that the user's own modules win.
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sys.path.append(os.path.dirname(here))
+    return module
+
+
+def _module_to_run(argv: list[str], module: ModuleType, *, is_module: bool) -> str:
+    """The module to run instead of a script; empty for a script.
+
+    A program of this library keeps its name unless the job's code has a package called ``training`` as well, in
+    which both would look for their modules.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    own_name = f"{here}/own_name.py"
+    if is_module:
+        is_named_so = argv[1].partition(".")[0] == "training"
+        return str(_load_file(own_name).of_module(argv[1])) if is_named_so else argv[1]
+    if module.__file__ != f"{here}/__main__.py" or len(argv) < 2:
+        return ""
+    return str(_load_file(own_name).of_runner(argv[1]))
+
+
+def _load_file(path: str) -> Any:
+    """A module of ours by its path: the script may have a package of its own that is called training."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(f"_berth_{os.path.basename(path)[:-3]}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -302,11 +334,14 @@ def _compile(script: str) -> CodeType:
 
 
 def _exit_code(request: SystemExit) -> int:
-    """Return the exit code of ``sys.exit(...)``, as python determines it."""
+    """Return the exit code of ``sys.exit(...)``, as python determines it; a text is why the script ends, and is recorded."""
     if request.code is None:
         return 0
     if isinstance(request.code, int):
         return request.code & 0xFF
+    if os.getpid() == _PID:
+        request.__traceback__ = _without_us(request.__traceback__)
+        _record(request)
     sys.stderr.write(f"{request.code}\n")
     return 1
 

@@ -185,7 +185,9 @@ def _signalled(rank: int, signal: int) -> str:
 
 
 @ends(Ended.EXITED)
-def _exited(rank: int, exit_code: int) -> str:
+def _exited(rank: int, exit_code: int, message: str = "") -> str:
+    if message:
+        return f"The script ended itself on rank {rank}: {message.rstrip('.')}."
     return f"The script ended with exit code {exit_code} on rank {rank}."
 
 

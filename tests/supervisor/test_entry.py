@@ -146,6 +146,15 @@ def test_an_exception_that_cannot_be_shown_is_recorded_all_the_same(tmp_path: Pa
     assert json.loads((tmp_path / "errors/rank0.json").read_text())["message"]["message"].startswith("Odd: ")
 
 
+def test_a_text_that_a_script_exits_with_is_why_it_ended(tmp_path: Path) -> None:
+    run_entry(tmp_path, "import sys\nsys.exit('no folder ./data/imagenet')")
+
+    record = json.loads((tmp_path / "errors/rank0.json").read_text())["message"]
+    assert record["message"] == "SystemExit: no folder ./data/imagenet"
+    assert (tmp_path / "finished/rank0").read_text() == "1\n"
+    assert log(tmp_path) == "no folder ./data/imagenet\n"
+
+
 def test_a_script_that_is_not_there_is_told(tmp_path: Path) -> None:
     for name in ("logs", "errors", "finished"):
         (tmp_path / name).mkdir()
@@ -196,6 +205,105 @@ def test_the_training_library_can_be_imported_but_never_hides_a_users_module(tmp
     (tmp_path / "work/training.py").write_text("")
     run_entry(tmp_path, "import training\nprint(training.__file__)")
     assert log(tmp_path).endswith("/work/training.py\n")
+
+    (tmp_path / "work/training.py").unlink()
+    (tmp_path / "work/training").mkdir()
+    (tmp_path / "work/training/1.png").write_text("a folder of samples")
+    run_entry(tmp_path, "import training\nprint(training.__file__)")
+    assert log(tmp_path).endswith("training/__init__.py\n")
+    (tmp_path / "work/training/loop.py").write_text("print('theirs')")
+    run_entry(tmp_path, "import training.loop")
+    assert log(tmp_path).endswith("\ntheirs\n")
+
+
+def test_a_recipe_runs_beside_a_users_package_called_training(tmp_path: Path) -> None:
+    """``python -m training.recipes`` is ours; what the user's own code imports as training is the user's."""
+    for name in ("logs", "errors", "finished", "work/training"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "work/training/__init__.py").write_text("")
+    (tmp_path / "work/training/loop.py").write_text(
+        "import torch\nNet = lambda: torch.nn.Linear(2, 1)\nprint('theirs')"
+    )
+    (tmp_path / "work/train.py").write_text(
+        "import torch\nfrom training.loop import Net\nbuild_model = Net\n"
+        "def build_dataset():\n    return torch.zeros(8, 2), torch.zeros(8, 1)\n"
+    )
+    weights = "import torch; torch.save(torch.nn.Linear(2, 1).state_dict(), 'weights.pt')"
+    subprocess.run([sys.executable, "-c", weights], cwd=tmp_path / "work", check=True)
+
+    ran = subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-u",
+                str(ENTRY),
+                "-m",
+                "training.recipes",
+                "evaluate",
+                "--weights",
+                "weights.pt",
+            ),
+            *("--model", "train.py:build_model", "--data", "train.py:build_dataset"),
+        ],
+        cwd=tmp_path / "work",
+        env={
+            "BERTH_ATTEMPT_FOLDER": str(tmp_path),
+            "RANK": "0",
+            "LANG": "C.UTF-8",
+            "BERTH_OUTPUT_DIR": str(tmp_path),
+        },
+        capture_output=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, log(tmp_path)
+    assert "theirs" in log(tmp_path)
+
+
+def test_a_model_file_may_import_from_a_users_package_called_training(tmp_path: Path) -> None:
+    for name in ("logs", "errors", "finished", "work/training"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "work/training/nets.py").write_text("import torch\nNet = lambda: torch.nn.Linear(2, 1)\n")
+    (tmp_path / "work/model.py").write_text(
+        "import torch\nfrom training.nets import Net\nbuild_model = Net\n"
+        "def build_dataset(path):\n    return torch.utils.data.TensorDataset(torch.zeros(8, 2), torch.zeros(8, 1))\n"
+        "def loss_fn(outputs, targets):\n    return (outputs - targets).square().mean()\n"
+    )
+
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-u",
+            str(ENTRY),
+            str(ENTRY.parent / "__main__.py"),
+            "model.py",
+            "--epochs",
+            "1",
+            "--batch-size",
+            "4",
+        ],
+        cwd=tmp_path / "work",
+        env={"BERTH_ATTEMPT_FOLDER": str(tmp_path), "RANK": "0", "LANG": "C.UTF-8"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, log(tmp_path)
+
+
+def test_a_users_module_of_a_users_package_called_training_is_run(tmp_path: Path) -> None:
+    for name in ("logs", "errors", "finished", "work/training"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "work/training/recipes.py").write_text("print('theirs', __name__)")
+
+    subprocess.run(
+        [sys.executable, "-u", str(ENTRY), "-m", "training.recipes"],
+        cwd=tmp_path / "work",
+        env={"BERTH_ATTEMPT_FOLDER": str(tmp_path), "RANK": "0", "LANG": "C.UTF-8"},
+        check=True,
+    )
+
+    assert log(tmp_path) == "theirs __main__\n"
 
 
 def test_by_hand_it_needs_no_attempt_folder(tmp_path: Path) -> None:

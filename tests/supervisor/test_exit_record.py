@@ -36,6 +36,23 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
         0,
     ),
     ("f50: no room even for its error", Ending(1, top=1, disk_full=True), "infra", 0),
+    (
+        "sys.exit with a text",
+        Ending(1, top=1, finished={0: 1}, errors={0: RankError("SystemExit", "no folder ./data", 9)}),
+        "user_error",
+        0,
+    ),
+    (
+        "wrong options",
+        Ending(
+            1,
+            top=2,
+            finished={0: 2},
+            tails={0: "usage: train.py --data D\ntrain.py: error: --data is missing\n"},
+        ),
+        "user_error",
+        0,
+    ),
     ("exit code", Ending(1, top=3, finished={0: 3}), "user_error", 0),
     ("exit code of a rank", Ending(2, top=1, finished={1: 3}, codes={1: 3, 0: TERM}), "user_error", 1),
     (
@@ -235,3 +252,21 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
     assert say(verdict.how).startswith(
         "Rank 1 ran out of GPU memory: it needed 22.78 GiB more, and 12.73 GiB of the device's 31.47 GiB were free."
     )
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (
+            "usage: t.py --d D\nt.py: error: --d is missing\n",
+            "The script ended itself on rank 0: --d is missing.",
+        ),
+        (
+            "Usage: t.py [OPTIONS]\n\nError: No such option: --x\n",
+            "The script ended itself on rank 0: No such option: --x.",
+        ),
+        ("Error: disk\nstep 5 loss 0.5\n", "The script ended with exit code 2 on rank 0."),
+    ],
+)
+def test_wrong_options_are_told_in_the_words_of_the_scripts_parser(tail: str, sentence: str) -> None:
+    assert say(classify(Ending(1, top=2, finished={0: 2}, tails={0: tail})).how) == sentence

@@ -8,7 +8,9 @@ MOST_LINES = 500  # of one dump: an unclosed bracket must not hide a training
 OPEN_ENDS = (",", "(", "{", "[")  # endings of lines that continue on the next
 _ENTRY = re.compile(r"""\s*+(?:['"]?[\w./-]{1,99}['"]?\s?[:=(]|[)\]}])|.*[,(\[{]\s{0,9}$""")
 
-_RECORD = re.compile(r"""\s{0,8}\{\s?['"](?:epoch|step|global_step|iter|iteration)['"]\s?:\s?\x01,$""")  # of one step
+_RECORD = re.compile(
+    r"""\s{0,8}\{\s?['"](?:epoch|step|global_step|iter|iteration)['"]\s?:\s?\x01,$"""
+)  # of one step
 
 
 @dataclass(slots=True)

@@ -345,6 +345,9 @@ def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
             Slot(first.at, first.of), NO_RANK - 1
         )  # "[10]<tab>train-rmse:0.1" of boosting libraries
         return numbers[1:]
+    if measured and not start and first.of is None and first.after.startswith(" | "):
+        builder.set_step(first.slot, NO_RANK - 1)  # "000100 | 12.3ms/step | loss: 0.5"
+        return numbers[1:]
     words = [word.lower() for word in first.key.words] if first.key is not None else []
     if (
         len(words) == 1

@@ -3,6 +3,7 @@
 Pure; ``_RULES`` lists the rules in order of precedence.
 """
 
+import re
 import signal
 from collections.abc import Callable
 from typing import TypedDict
@@ -13,6 +14,8 @@ from orchestrator.supervisor.ranks.program import EXCEPTION as COMMAND_NOT_START
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import amounts_of, kind_of_text, lacked_room, peer_lost
 
+# How argparse, and how click and typer end a script that was called with wrong options.
+_WRONG_USE = re.compile(r"^(?:\S{1,99}: error|Error): ([^\n]{1,400})\s*\Z", re.MULTILINE)
 KIND_OF_STOP = {
     "cancel": "cancelled",
     "timeout": "timeout",
@@ -162,6 +165,8 @@ def _raised(ending: Ending) -> Verdict | None:
         return Verdict(kind, fact(Ended.MAIN_MEMORY, rank=rank, error=raised), rank)
     if kind == "gpu_fault":
         return Verdict(kind, fact(Ended.GPU_FAULT, rank=rank, error=raised), rank)
+    if error.exception == "SystemExit":  # sys.exit("why"), whose exit code is always 1
+        return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=1, message=short), rank)
     return Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
 
 
@@ -207,7 +212,10 @@ def _exited(ending: Ending) -> Verdict | None:
     if rank is None:
         return None
     code = _codes(ending)[rank]
-    return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
+    verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
+    if told := _WRONG_USE.findall(ending.tails.get(rank, "")):
+        verdict.add(message=told[-1][:300].strip())
+    return verdict
 
 
 def _top_died(ending: Ending) -> Verdict | None:
