@@ -103,10 +103,9 @@ function makeAxes() {
   const box = by("parallel");
   for (const old of box.querySelectorAll(".axis")) old.remove();
   box.style.minWidth = `${axes.length * AXIS_PX}px`;
-  axes.forEach((axis, at) => {
+  axes.forEach((axis) => {
     const mark = make("i", { hidden: true });
     const element = make("button", { type: "button", className: "axis", ariaLabel: `Filter by ${axis.name}` }, mark);
-    element.style.left = `${axisX(box.clientWidth, at)}px`;
     element.addEventListener("pointerdown", (event) => drag(event, axis, element));
     element.addEventListener("keydown", (event) => press(event, axis));
     axis.show = () => {
@@ -116,6 +115,15 @@ function makeAxes() {
     };
     axis.show();
     box.append(element);
+  });
+  placeAxes();
+}
+
+// The same elements stay: one that somebody drags over would end the drag by its removal.
+function placeAxes() {
+  const box = by("parallel");
+  [...box.querySelectorAll(".axis")].forEach((element, at) => {
+    element.style.left = `${axisX(box.clientWidth, at)}px`;
   });
 }
 
@@ -129,8 +137,10 @@ function brush(axis, ends) {
 }
 
 function drag(event, axis, element) {
-  const box = element.getBoundingClientRect();
-  const at = ({ clientY }) => Math.min(1, Math.max(0, (box.bottom - clientY) / box.height));
+  const at = ({ clientY }) => {
+    const box = element.getBoundingClientRect(); // each time: a line that breaks above it moves it
+    return Math.min(1, Math.max(0, (box.bottom - clientY) / box.height));
+  };
   const began = at(event);
   element.setPointerCapture(event.pointerId);
   const move = (moved) => {
@@ -343,7 +353,7 @@ function makePlots() {
     const box = by("slices").appendChild(make("div", { className: "sweep-plot" }));
     add(box, `${picture.metric} over ${name}, a point for each trial`, (plot) => drawSlice(plot, at));
   });
-  new ResizeObserver(makeAxes).observe(by("parallel"));
+  new ResizeObserver(placeAxes).observe(by("parallel"));
 }
 
 const asking = (address, name, text) => `${address}${address.includes("?") ? "&" : "?"}${name}=${encodeURIComponent(text)}`;

@@ -213,14 +213,14 @@ def test_a_line_without_end_is_followed_in_parts_with_the_servers_numbers(open_p
     attempt, log = write_log("start\n")
     page = open_page(ada, f"/jobs/{attempt.job_id}")
     rows = page.locator("#log .line")
-    expect(rows.last).to_contain_text("start", timeout=20_000)
+    expect(rows.last).to_contain_text("start")
 
     with log.open("a") as file:
         file.write("x" * 20_000)
-    expect(page.locator("#log-status")).to_contain_text("3 lines", timeout=20_000)
+    expect(page.locator("#log-status")).to_contain_text("3 lines")
     with log.open("a") as file:
         file.write("y\nthe end\n")
-    expect(rows.last).to_contain_text("4the end", timeout=20_000)
+    expect(rows.last).to_contain_text("4the end")
 
 
 def test_colours_of_a_terminal_last_until_they_are_ended(open_page, ada, write_log):

@@ -33,7 +33,7 @@ async def read_log(client: ClientConnection, until: str) -> tuple[str, int]:
     """The text of a log up to a line, and the seq to go on from."""
     text, seq = "", 0
     while until not in text:
-        frame: dict[str, Any] = json.loads(await asyncio.wait_for(client.recv(), 20))
+        frame: dict[str, Any] = json.loads(await asyncio.wait_for(client.recv(), PATIENCE_S))
         assert frame["type"] in {"hello", "chunk", "ping"}, frame
         if frame["type"] == "chunk":
             text, seq = text + frame["data"]["text"], frame["seq"]
