@@ -11,6 +11,7 @@ from django.utils import timezone
 from orchestrator.lending.engines import engine_of
 from orchestrator.lending.pool_lending import PoolLending, declare_lost
 from orchestrator.lending.port import NoAnswer, Refused
+from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Lender, Pilot, PilotState
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,10 @@ class Lending(threading.Thread):
                 lending = PoolLending(lender, engine_of(lender), self._head, self._token(), now)
                 lending.turn()
                 lending.give_back_spent()
-            except (NoAnswer, Refused) as error:
+            except Refused as error:  # not of a request, but of what every call needs
+                Lender.objects.filter(pk=lender.pk).update(problem=str(error)[:500], problem_at=now)
+                self._tell(lender.pool_id, str(error))
+            except NoAnswer as error:
                 self._tell(lender.pool_id, str(error))
             else:
                 self._tell(lender.pool_id, "")
@@ -56,6 +60,7 @@ class Lending(threading.Thread):
     def _tell(self, pool: str, problem: str) -> None:
         if self._problems.get(pool, "") != problem:
             self._problems[pool] = problem
+            wakeups.schedule()
             logger.warning("Pool %s: %s", pool, problem or "its lender answers again.")
 
 
