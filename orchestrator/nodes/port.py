@@ -7,8 +7,10 @@ import contextlib
 import errno
 import platform
 import shutil
+import socket
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -29,6 +31,7 @@ from orchestrator.supervisor.sandbox import bwrap
 
 VERSION = 2  # of these calls
 _GONE = frozenset({Liveness.NEVER_STARTED, Liveness.ENDED, Liveness.LOST})
+HERE = "127.0.0.1"
 MOST_BYTES = 8 << 20  # of one answer
 FREE_DISK_FOR_OTHERS = 0.1  # share of the free disk that a job may not fill
 
@@ -102,6 +105,9 @@ class Port(Protocol):
 
     def read_devices(self, holders: Sequence[Holder]) -> Readings: ...
 
+    def meet(self) -> tuple[str, int]:
+        """An address and a free port of the node, where the ranks of several nodes can meet."""
+
     def renew(self, grant: Grant | None) -> Moment:
         """Let the runs of the node go on until the grant ends; the node's present moment."""
 
@@ -144,7 +150,14 @@ class LocalPort:
     """``Port`` over the state folder and the devices of the server that this process runs on."""
 
     def __init__(
-        self, name: str, home: Path, devices: str, cpu_slots: int | None = 0, *, hidden: Path | None = None
+        self,
+        name: str,
+        home: Path,
+        devices: str,
+        cpu_slots: int | None = 0,
+        *,
+        hidden: Path | None = None,
+        address: str = HERE,
     ) -> None:
         """Serve the server that this process runs on.
 
@@ -153,7 +166,9 @@ class LocalPort:
             home: folder of its jobs, which nothing else may use: what the first server does not know is removed.
             devices, cpu_slots: as ``open_devices`` takes them.
             hidden: the folder that no job may see; None: ``home``.
+            address: at which other nodes reach this one.
         """
+        self._address = address
         self.name = name
         self._hidden = hidden or home
         self._home = Home(home)
@@ -234,6 +249,11 @@ class LocalPort:
     def _may_have_run(self, order: Order) -> bool:
         return self._runs.folder(order).launch.exists()
 
+    def meet(self) -> tuple[str, int]:
+        with socket.socket() as probe:
+            probe.bind((self._address, 0))
+            return self._address, probe.getsockname()[1]
+
     def renew(self, grant: Grant | None) -> Moment:
         if grant is not None and grant.since.boot == boot_id():
             until_s = grant.since.at_s + grant.length_s
@@ -294,7 +314,8 @@ class LocalPort:
 
     def runs(self) -> list[Run]:
         runs = []
-        for folder in sorted(self._home.jobs.glob("*/attempts/[0-9]*")):
+        folders = (self._home.jobs.glob(f"*/attempts/[0-9]*{part}") for part in ("", "/parts/*"))
+        for folder in sorted(chain(*folders)):
             order = _order_of(AttemptFolder(folder))
             if order is not None:
                 runs.append(Run(order, self._runs.state(order) not in _GONE))
@@ -322,8 +343,10 @@ class LocalPort:
 def _order_of(folder: AttemptFolder) -> Order | None:
     """The order that an attempt's folder was made for; None if it has not come as a whole."""
     nonce = (read_record(folder.launch) or {}).get("nonce")
+    part = folder.root.name if folder.root.parent.name == "parts" else ""
+    root = folder.root.parents[1] if part else folder.root
     try:
-        job = UUID(folder.root.parents[1].name)
-        return Order(job, int(folder.root.name), nonce) if isinstance(nonce, str) else None
+        job = UUID(root.parents[1].name)
+        return Order(job, int(root.name), nonce, part) if isinstance(nonce, str) else None
     except ValueError:
         return None

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.agent.inventory import record_inventory
 from orchestrator.devices import DeviceInfo, HostReading, Reading
 from orchestrator.devices.types import DeviceProcess
-from orchestrator.models import Device, Health
+from orchestrator.models import Device, Health, Network
 from orchestrator.nodes.places import Places
 from orchestrator.nodes.port import Node, Readings
 from orchestrator.nodes.reports import SILENT_AFTER_S, read_reports, their_device_id, write_report
@@ -109,3 +109,18 @@ def test_job_that_needs_something_of_this_server_stays_here(make_job, fields, an
 
     assert (job_facts(job, other_nodes=True)["constraints"].only_nodes == ()) is anywhere
     assert job_facts(job)["constraints"].only_nodes == ()  # without other servers nothing is different
+
+
+@pytest.mark.parametrize(
+    ("fields", "spans"),
+    [({}, True), ({"command": ["bash", "run.sh"]}, False), ({"datasets": ["mnist"]}, False)],
+    ids=["script", "command", "data of this server"],
+)
+def test_job_of_several_devices_may_span_servers_if_torchrun_starts_its_ranks(make_job, fields, spans):
+    job = make_job(spec={"gpus": 4})
+    job.spec_fields = {**job.spec_fields, **fields}
+
+    assert job_facts(job, other_nodes=True)["constraints"].spans is spans
+    assert not job_facts(job)["constraints"].spans
+    job.pool.network = Network.NONE
+    assert not job_facts(job, other_nodes=True)["constraints"].spans

@@ -22,6 +22,7 @@ from orchestrator.nodes import ray_cluster
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.ray_cluster import Address
 from orchestrator.nodes.reports import read_reports
+from orchestrator.nodes.runs import folder_of
 from orchestrator.people import audit
 from orchestrator.server.operation.services import Service
 from orchestrator.supervisor.liveness import Liveness
@@ -101,10 +102,12 @@ class Command(BaseCommand):
         ours.write_text(token)
         ours.chmod(0o600)
         slots = settings.ENVIRONMENT.cpu_slots
+        here = here or _address_towards(head)
         variables = {
             **ray_cluster.environment(ours),
             ray_cluster.NAME: name,
             ray_cluster.HOME: str(home.root),
+            ray_cluster.ADDRESS: here,
             ray_cluster.DEVICES: settings.ENVIRONMENT.devices,
             ray_cluster.SLOTS: "auto" if slots is None else str(slots),
         }
@@ -112,7 +115,7 @@ class Command(BaseCommand):
             folder = ray_cluster.short_folder(home.root)
         except ray_cluster.NoRay as error:
             raise CommandError(str(error)) from None
-        command = ray_cluster.join_command(head, here or _address_towards(head), name, folder)
+        command = ray_cluster.join_command(head, here, name, folder)
         self.stdout.write(f"Joining {head} as {name}; Ctrl-C leaves it, and what runs here goes on.")
         self.stdout.flush()
         member = Service("node", command, variables=variables)
@@ -153,7 +156,7 @@ class Command(BaseCommand):
             answers = (
                 f"silent for {words.duration(time.time() - report.at)}" if report.is_silent else "answers"
             )
-            live = Attempt.objects.live().filter(node=report.name).count()
+            live = Attempt.objects.on_node(report.name).count()
             draining = Device.objects.filter(node=report.name, admin_state=AdminState.DRAINING).exists()
             self.stdout.write(
                 f"{report.name}  {answers}{', draining' if draining else ''}  "
@@ -166,15 +169,15 @@ class Command(BaseCommand):
             raise CommandError(f"No server {name} has joined this one.")
         if not report.is_silent:
             raise CommandError(f"{name} still answers. End `node join` there first.")
-        attempts = list(Attempt.objects.live().filter(node=name))
+        attempts = list(Attempt.objects.on_node(name))
         if attempts and not lost:
             raise CommandError(
                 f"{words.plural(len(attempts), 'job')} may still run on {name}. If they do not, say --lost: they go on "
                 "from their checkpoints elsewhere, and are ended there should it ever answer again."
             )
         for attempt in attempts:
-            order = order_of(attempt)
-            Copy(settings.HOME.job(order.job).attempt(order.attempt), order.nonce).note(Liveness.LOST)
+            order = order_of(attempt)._replace(part="" if attempt.node == name else name)
+            Copy(folder_of(settings.HOME, order), order.nonce).note(Liveness.LOST)
         (settings.HOME.nodes / f"{name}.json").unlink()
         text = f"{name} is forgotten; it may join again."
         audit.record(

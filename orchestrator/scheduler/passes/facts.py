@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from orchestrator.jobs.progress import supervised_s
 from orchestrator.live.readings import DeviceEntry
-from orchestrator.models import LOCAL_NODE, Booking, BookingKind, Device, Job, JobState, Lease
+from orchestrator.models import LOCAL_NODE, Booking, BookingKind, Device, Job, JobState, Lease, Network
 from orchestrator.scheduler import core
 
 
@@ -124,7 +124,14 @@ def job_facts(job: Job, work: str = "", *, other_nodes: bool = False) -> JobFact
 def _where(job: Job, *, other_nodes: bool) -> core.Constraints:
     if other_nodes and _needs_this_server(job):
         return HERE if job.gpus == 1 else HERE_WHOLE_GPUS
-    return core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS
+    if job.gpus == 1:
+        return core.ANYWHERE
+    return core.OVER_NODES if other_nodes and _may_span(job) else core.WHOLE_GPUS
+
+
+def _may_span(job: Job) -> bool:
+    """Whether torchrun can start its ranks on several servers: a command starts its own, and ranks have to meet."""
+    return not job.spec_fields.get("command") and job.pool.network != Network.NONE
 
 
 def _needs_this_server(job: Job) -> bool:
