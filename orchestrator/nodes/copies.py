@@ -116,6 +116,12 @@ class Copy:
         """As ``state``, of this node alone."""
         return Liveness.ENDED if self.part_end() is not None else self._said()
 
+    def _state_in_run(self) -> Liveness:
+        """As ``part_state``; a part that was taken just now, of which its node has not spoken yet, is not silent."""
+        state = self.part_state()
+        is_new = state is Liveness.UNKNOWN and not (self.folder.root / STATE).exists()
+        return Liveness.NEVER_STARTED if is_new else state
+
     def state(self) -> Liveness:
         """What the nodes of the run said last; UNKNOWN if that of one is too long ago."""
         if self.is_over:
@@ -123,7 +129,7 @@ class Copy:
         copies = self.copies
         if len(copies) == 1:
             return self._said()
-        states = {copy.part_state() for copy in copies}
+        states = {copy._state_in_run() for copy in copies}
         for state in (Liveness.UNKNOWN, Liveness.DYING, Liveness.ALIVE, Liveness.NEVER_STARTED):
             if state in states and (state is not Liveness.NEVER_STARTED or len(states) == 1):
                 return state

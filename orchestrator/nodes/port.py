@@ -5,6 +5,7 @@ Every call may come twice or late. Who asks is the one link of the node, on Bert
 
 import contextlib
 import errno
+import json
 import platform
 import shutil
 import socket
@@ -17,7 +18,7 @@ from uuid import UUID
 
 from orchestrator.devices import DeviceInfo, Holder, HostReading, Reading, open_devices, read_host
 from orchestrator.devices.types import DriverUnavailable
-from orchestrator.nodes.places import Places, moved, places_here
+from orchestrator.nodes.places import Places, inside, moved, places_here
 from orchestrator.nodes.runs import NotStarted, Order, Runs
 from orchestrator.nodes.trees import Arrivals, Chunk, Entry, list_tree, read_chunk
 from orchestrator.store.files.untrusted import remove_tree
@@ -46,6 +47,7 @@ class Node(NamedTuple):
     places: Places
     sandbox_level: int
     sandbox_error: str
+    data: tuple[str, ...] = ()  # names of datasets that are there, some with their version
 
 
 class Readings(NamedTuple):
@@ -158,6 +160,7 @@ class LocalPort:
         *,
         hidden: Path | None = None,
         address: str = HERE,
+        data: Mapping[str, Path] | None = None,
     ) -> None:
         """Serve the server that this process runs on.
 
@@ -167,7 +170,9 @@ class LocalPort:
             devices, cpu_slots: as ``open_devices`` takes them.
             hidden: the folder that no job may see; None: ``home``.
             address: at which other nodes reach this one.
+            data: where datasets are here, by ``name`` or ``name@version``.
         """
+        self._data = dict(data or {})
         self._address = address
         self.name = name
         self._hidden = hidden or home
@@ -189,6 +194,7 @@ class LocalPort:
             places=self._places,
             sandbox_level=self._sandbox.level,
             sandbox_error=self._sandbox.error,
+            data=tuple(sorted(name for name, path in self._data.items() if path.exists())),
         )
 
     def read_devices(self, holders: Sequence[Holder]) -> Readings:
@@ -273,6 +279,8 @@ class LocalPort:
         if grant.since.boot != boot_id() or clock_s() > grant.since.at_s + grant.length_s:
             return "The order to start came after its lease had run out."
         self.renew(grant)
+        if missing := [name for name in _table(record.get("data")) if self._find(name) is None]:
+            return f"There is no dataset {missing[0]} on this server."
         with self._writing:
             if not folder.launch.exists():
                 folder.metrics.touch()
@@ -284,7 +292,7 @@ class LocalPort:
         return ""
 
     def _launch_here(self, record: Mapping[str, object], written: Places) -> Record:
-        launch = moved(record, written, self._places)
+        launch = moved(self._with_data_here(record), written, self._places)
         launch["home"] = str(self._hidden)
         launch["lease"] = str(self._lease)
         sandbox, limits = launch.get("sandbox"), launch.get("limits")
@@ -298,6 +306,19 @@ class LocalPort:
             # What administrators keep for everybody on one server, others need not have.
             launch["read_only"] = [path for path in read_only if Path(path).exists()]
         return launch
+
+    def _with_data_here(self, record: Mapping[str, object]) -> Record:
+        """The record with the paths that its datasets have on this server."""
+        text = json.dumps(record)
+        for name, theirs in _table(record.get("data")).items():
+            text = text.replace(inside(str(theirs)), inside(str(self._find(name))))
+        launch: Record = json.loads(text)
+        return launch
+
+    def _find(self, name: str) -> Path | None:
+        """Where a dataset is here, by its version first."""
+        path = self._data.get(name) or self._data.get(name.partition("@")[0])
+        return path if path is not None and path.exists() else None
 
     def _make_own(self, paths: object) -> None:
         """Make the folders below our state folder that a run writes to, such as its owner's cache."""
@@ -338,6 +359,10 @@ class LocalPort:
 
     def _folder(self, order: Order) -> JobFolder:
         return self._home.job(order.job)
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
 
 
 def _order_of(folder: AttemptFolder) -> Order | None:

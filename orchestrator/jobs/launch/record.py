@@ -58,6 +58,7 @@ class LaunchRecord(TypedDict):
     limits: dict[str, int | None]
     hang_timeout_s: float | None
     gpu_memory_fraction: float | None
+    data: dict[str, str]
     nodes: int
     node_rank: int
     first_rank: int
@@ -79,7 +80,8 @@ def describe(
     if node:
         leases = [lease for lease in leases if lease.device.node == node]
     devices = [lease.device for lease in leases]
-    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(job)}
+    registered = {dataset: datasets.checked_path(dataset) for dataset in _datasets(job)}
+    data = {dataset.name: path for dataset, path in registered.items()}
     data |= fetches.paths_of(job)
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
@@ -137,6 +139,7 @@ def describe(
         "limits": {"log_bytes": LOG_BYTES_PER_RANK, **isolation.limits(spec, len(devices))},
         "hang_timeout_s": spec.hang_timeout_s,
         "gpu_memory_fraction": _memory_fraction(attempt),
+        "data": {datasets.full_name(dataset): str(path) for dataset, path in registered.items()},
         "nodes": len(attempt.nodes) or 1,
         "node_rank": attempt.nodes.index(node) if node else 0,
         "first_rank": leases[0].rank if node else 0,

@@ -1,12 +1,14 @@
 """``manage.py node``: make this server a node of another one, and look after the nodes of this one."""
 
 import importlib.util
+import json
 import os
 import re
 import signal
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +32,7 @@ from orchestrator.supervisor.liveness import Liveness
 ACTOR = "manage.py"  # in the audit
 WATCH_EVERY_S = 0.25
 AGAIN_AFTER_S = 2.0
+_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9._-]{1,32})?")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -48,6 +51,13 @@ class Command(BaseCommand):
             "--name", default=os.uname().nodename.split(".", 1)[0].lower(), help="of this server, for people"
         )
         join.add_argument("--address", help="of this server, as the other one reaches it")
+        join.add_argument(
+            "--data",
+            action="append",
+            default=[],
+            metavar="NAME=PATH",
+            help="a dataset of the other server that is also here; repeatable",
+        )
         actions.add_parser("token", help="the file with the token of this server's nodes")
         actions.add_parser("list", help="the servers that joined this one")
         for name, text in (
@@ -65,9 +75,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         match action:
             case "join":
-                self._join(
-                    _address(options["head"]), options["token_file"], options["name"], options["address"]
-                )
+                data = dict(_dataset(text) for text in options["data"])
+                head = _address(options["head"])
+                self._join(head, options["token_file"], options["name"], options["address"], data)
             case "token":
                 ray_cluster.make_token(settings.HOME.nodes / "token")
                 self.stdout.write(str(settings.HOME.nodes / "token"))
@@ -80,7 +90,9 @@ class Command(BaseCommand):
             case "resume":
                 self._set(options["name"], AdminState.ENABLED)
 
-    def _join(self, head: Address, token_file: Path, name: str, here: str | None) -> None:
+    def _join(
+        self, head: Address, token_file: Path, name: str, here: str | None, data: Mapping[str, str]
+    ) -> None:
         """Be a node of the other server until Ctrl-C."""
         if not _NAME.fullmatch(name) or name == "local":
             raise CommandError(
@@ -108,6 +120,7 @@ class Command(BaseCommand):
             ray_cluster.NAME: name,
             ray_cluster.HOME: str(home.root),
             ray_cluster.ADDRESS: here,
+            ray_cluster.DATA: json.dumps(data),
             ray_cluster.DEVICES: settings.ENVIRONMENT.devices,
             ray_cluster.SLOTS: "auto" if slots is None else str(slots),
         }
@@ -198,6 +211,19 @@ class Command(BaseCommand):
         wakeups.schedule()
         wakeups.publish("devices")
         self.stdout.write(text)
+
+
+def _dataset(text: str) -> tuple[str, str]:
+    """A dataset's name and its folder or file here."""
+    name, _, path = text.partition("=")
+    if not _DATASET.fullmatch(name) or not path:
+        raise CommandError(f"{text!r} names no dataset; give NAME=PATH or NAME@VERSION=PATH.")
+    place = Path(path).expanduser()
+    if not place.is_absolute() or not place.exists():
+        raise CommandError(
+            f"There is nothing at {path}; give the absolute path of dataset {name} on this server."
+        )
+    return name, os.path.realpath(place)
 
 
 def _address(text: str) -> Address:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 
+from django.conf import settings
 from django.db.models import Max
 
 from orchestrator.live import readings as live
@@ -18,9 +19,10 @@ from orchestrator.models import (
     Lease,
     SchedulerTerm,
 )
+from orchestrator.nodes.reports import read_reports
 from orchestrator.scheduler import core
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
-from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
+from orchestrator.scheduler.passes.facts import Elsewhere, bookings, device_facts, job_facts, running_facts
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.limits import usage, with_limits
@@ -55,14 +57,14 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     devices = list(Device.objects.all())
-    other_nodes = any(row.node != LOCAL_NODE for row in devices)
+    elsewhere = _elsewhere() if any(row.node != LOCAL_NODE for row in devices) else None
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return core.State(
         now=now.timestamp(),
         devices=tuple(device_facts(row, measured.get(row.id), holders[row.id]) for row in devices),
         queued=tuple(
             core.QueuedJob(
-                **job_facts(job, works.get(job_id, ""), other_nodes=other_nodes),
+                **job_facts(job, works.get(job_id, ""), elsewhere=elsewhere),
                 scaling=scaling.get(job_id),
                 waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
@@ -82,7 +84,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 now,
                 scaling.get(job_id),
                 works.get(job_id, ""),
-                other_nodes=other_nodes,
+                elsewhere=elsewhere,
             )
             for job_id, job in jobs.items()
             if leases.get(job_id)
@@ -101,6 +103,11 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         start_errors=learned.start_errors,
         neighbours=read_neighbours(set(works.values()), learned.weights),
     )
+
+
+def _elsewhere() -> Elsewhere:
+    reports = read_reports(settings.HOME.nodes)
+    return Elsewhere({report.name: data for report in reports if (data := report.node.get("data"))})
 
 
 def _newest_checkpoints() -> dict[str, datetime]:
