@@ -24,10 +24,18 @@ FIGURES = (
     Figure("remote_start_added_ms", "ms", "a start on the second server above one on the first, median", 150),
     Figure("log_follow_p95_ms", "ms", "from a line printed there to the same line here, 95 % of all", 500),
     Figure("local_worse_percent_max", "%", "a start here above one of a server without others, median", 3),
+    Figure(
+        "two_nodes_losses_equal",
+        "of 40",
+        "losses of two ranks on two servers that equal those of the same ranks on one, bit for bit",
+        40,
+        at_least=True,
+    ),
     Figure("node_memory_mib", "MiB", "what joined, in all its processes, with nothing running", 450),
 )
 FIRST_LINE = ROOT / "benchmarks" / "scripts" / "first_line.py"
-NAME, POOL = "second", "far"
+TRAIN_TWO = ROOT / "benchmarks" / "scripts" / "train_two.py"
+NAME, POOL, BOTH = "second", "far", "both"
 ROUNDS = 30
 LINES, LINE_EVERY_S = 300, 0.05
 PRINT_TIMES = f"""
@@ -51,6 +59,7 @@ def measure() -> Outcome:
         _move_to_pool(client)
         _measure_starts(alone, first, outcome)
         _measure_log(first, client, outcome)
+        outcome.figures["two_nodes_losses_equal"] = _count_equal_losses(first, client, outcome)
     return outcome
 
 
@@ -134,6 +143,25 @@ def _measure_log(first: Server, client: Client, outcome: Outcome) -> None:
     client.wait_for_end(job)
     outcome.figures["log_follow_p95_ms"] = percentile(ages_ms, 95)
     outcome.details["log_follow_ms"] = spread(ages_ms)
+
+
+def _count_equal_losses(first: Server, client: Client, outcome: Outcome) -> int:
+    """Train the same on one server, then on both; last, since the devices change their pools."""
+    on_one = _losses(first, client, POOL)
+    client.post("/pools", {"name": BOTH})
+    near = [each["id"] for each in client.get("/devices?limit=100")["results"] if each["node"] != NAME]
+    for device in (near[0], _devices(client)[0]):
+        client.patch(f"/devices/{device}", {"pool": BOTH})
+    on_two = _losses(first, client, BOTH)
+    outcome.details["last_loss"] = on_two[-1:]
+    return sum(one == two for one, two in zip(on_one, on_two, strict=False))
+
+
+def _losses(first: Server, client: Client, pool: str) -> list[str]:
+    body = {"pool": pool, "gpus": 2, "source": {"text": TRAIN_TWO.read_text()}}
+    job = str(client.post("/jobs", body)["id"])
+    client.wait_for_end(job)
+    return [line for line in first.read_log(job).splitlines() if line.startswith("step ")]
 
 
 def _wait(condition: Callable[[], object]) -> None:

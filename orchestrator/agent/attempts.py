@@ -127,8 +127,11 @@ class AttemptWatch:
         return fact(Happened.PROCESS_UNDYING, pid=last.get("pid"), name=name)
 
     def _how_lost(self) -> Fact:
-        if (read_record(self.folder.root / STATE) or {}).get("why") == LEASE:
-            return fact(Ended.LEASE_RAN_OUT, node=self.attempt.node)
+        folders = {self.attempt.node: self.folder}
+        folders |= {node: self.folder.part(node) for node in self.attempt.nodes[1:]}
+        for node, folder in folders.items():
+            if (read_record(folder.root / STATE) or {}).get("why") == LEASE:
+                return fact(Ended.LEASE_RAN_OUT, node=node)
         return fact(Ended.LOST)
 
     def _give_up_late_launch(self, now: datetime) -> None:

@@ -60,6 +60,7 @@ class FollowState(TypedDict, total=False):
     """How far an attempt's files were read; stored in ``Attempt.followed``."""
 
     metrics: int  # offset, as are the next ones
+    parts: dict[str, int]  # of the metrics of other servers of the same run
     stdout: int
     event_files: dict[str, int]
     file_speaks: bool
@@ -99,6 +100,7 @@ class Follower:
         self.committed: FollowState = attempt.followed
         state = self.committed
         self.metrics_offset: int = state.get("metrics", 0)
+        self.part_offsets: dict[str, int] = dict(state.get("parts", {}))
         self.stdout_offset: int = state.get("stdout", 0)
         # If the metrics file speaks, stdout is not parsed: the training library prints for people.
         self.file_speaks: bool = state.get("file_speaks", attempt.job.spec_fields.get("kind") == "model")
@@ -150,6 +152,7 @@ class Follower:
         batch = parse_lines(data, now=now, last_step=self.last_step, at_end=at_end and not full)
         more = full and batch.consumed_bytes > 0
         self.metrics_offset += batch.consumed_bytes
+        read_parts, more_parts = self._read_parts(batch, now, at_end=at_end)
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points) or any(
                 each.get(EVENT) not in _NOT_OF_THE_SCRIPT for each in batch.events
@@ -167,10 +170,29 @@ class Follower:
         if not (self.file_speaks or self.events_speak):
             read_stdout, more_stdout = self._read_stdout(batch, now, at_end=at_end)
         self._add_tracked(batch)
-        more = more or more_logs or read_events or more_stdout
-        if batch.consumed_bytes or read_stdout or read_events:
+        more = more or more_logs or read_events or more_stdout or more_parts
+        if batch.consumed_bytes or read_stdout or read_events or read_parts:
             self._commit(batch)
         return more
+
+    def _read_parts(self, batch: ParsedBatch, now: float, *, at_end: bool) -> tuple[int, bool]:
+        """Add what ranks on other servers of the same run report; bytes read, and whether more is waiting."""
+        read, more = 0, False
+        for node in self.attempt.nodes[1:]:
+            name = f"{self.folder.parts.name}/{node}/{self.folder.metrics.name}"
+            offset = self.part_offsets.get(node, 0)
+            data = self._read(name, offset, MOST_BYTES_A_POLL)
+            full = len(data) == MOST_BYTES_A_POLL
+            part = parse_lines(data, now=now, last_step=self.last_step, at_end=at_end and not full)
+            batch.points += part.points
+            batch.tracked += part.tracked
+            batch.trackers |= part.trackers
+            batch.lines += part.lines
+            batch.first_nonfinite = batch.first_nonfinite or part.first_nonfinite
+            self.part_offsets[node] = offset + part.consumed_bytes
+            read += part.consumed_bytes
+            more = more or (full and part.consumed_bytes > 0)
+        return read, more
 
     def _add_tracked(self, batch: ParsedBatch) -> None:
         """Add what only trackers tell; their steps count if nothing else tells any."""
@@ -210,6 +232,7 @@ class Follower:
             wakeups.publish(f"metrics:{self.job_id}", seq)
         self.committed = state
         self.metrics_offset = state.get("metrics", 0)
+        self.part_offsets = dict(state.get("parts", {}))
         self.events.offsets = dict(state.get("event_files") or {})
         self.printed, self.last_step, self.stepped, self.rate = False, None, False, StepRate()
         self.sources, self.tracked_step = Sources({}), None
@@ -269,6 +292,7 @@ class Follower:
         changes = self._changes(batch, rate, columns["seq"])
         state: FollowState = {
             "metrics": self.metrics_offset,
+            "parts": dict(self.part_offsets),
             "stdout": self.stdout_offset,
             "printed": self.printed,
             "file_speaks": self.file_speaks,

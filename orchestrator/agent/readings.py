@@ -27,7 +27,7 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
 from orchestrator.live import wakeups
-from orchestrator.models import LOCAL_NODE, Device, Lease
+from orchestrator.models import LOCAL_NODE, Attempt, Device, Lease
 from orchestrator.nodes.reports import Report, read_reports
 from orchestrator.store.metrics.device_history import DeviceHistory
 from orchestrator.supervisor.protocol.records import read_record
@@ -163,9 +163,9 @@ def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, li
                 job_id=str(job.pk),
                 attempt=attempt.number,
                 rank=lease.rank,
-                supervisor_pid=_supervisor_pid(str(job.pk), attempt.number),
+                supervisor_pid=_supervisor_pid(attempt, lease.device.node),
                 nonce=attempt.nonce,
-                node=attempt.node,
+                node=lease.device.node,
             )
         )
         held[lease.device_id].append(
@@ -181,8 +181,10 @@ def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, li
     return holders, held
 
 
-def _supervisor_pid(job_id: str, number: int) -> int | None:
-    record = read_record(settings.HOME.job(job_id).attempt(number).supervisor)
+def _supervisor_pid(attempt: Attempt, node: str) -> int | None:
+    """Of the attempt's supervisor on a server; each server of a run over several has one."""
+    folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
+    record = read_record((folder if node == attempt.node else folder.part(node)).supervisor)
     pid = record.get("pid") if record else None
     return pid if isinstance(pid, int) else None
 

@@ -205,6 +205,11 @@ def check_readable(dataset: Dataset) -> None:
         raise _impossible("datasets", sentence)
 
 
+def full_name(dataset: Dataset) -> str:
+    """Its name with its version."""
+    return f"{dataset.name}@{dataset.version}"
+
+
 def variable_of(name: str) -> str:
     """The environment variable that has the dataset's path."""
     return "BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()

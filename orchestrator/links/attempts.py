@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from orchestrator.links.gang import Gang
 from orchestrator.links.lease import NodeLease
 from orchestrator.links.mirror import Mirror
 from orchestrator.nodes.places import Places
@@ -34,14 +35,16 @@ class LinkedAttempt:
         places: Places,
         carriers: ThreadPoolExecutor,
         lease: NodeLease,
+        gang: Gang | None = None,
     ) -> None:
         self._port = port
         self._order = order
         self._places = places
         self._carriers = carriers
         self._lease = lease
+        self._gang = gang
         self._carrying: Future[None] | None = None
-        self.mirror = Mirror(port, order, folder)
+        self.mirror = Mirror(port, order, folder, gang)
         self.copy = self.mirror.copy
         self._started = self.copy.folder.supervisor.exists()
         self._state = Liveness.NEVER_STARTED
@@ -90,7 +93,7 @@ class LinkedAttempt:
     def _begin(self, secrets: Callable[[], Mapping[str, str]]) -> None:
         if (record := self.copy.forestalled()) is not None:
             self._port.forestall(self._order, record)
-        else:
+        elif self._gang is None or self._gang.may_start(self._order.part):
             self._carry(partial(self._bring, secrets()))
 
     def _carry(self, act: Callable[[], None]) -> None:
@@ -98,16 +101,30 @@ class LinkedAttempt:
 
     def _bring(self, secrets: Mapping[str, str]) -> None:
         record = read_record(self.copy.folder.launch)
-        grant = self._lease.grant()
-        if record is None or grant is None:
+        if record is None:
             return
+        if self._gang is not None:
+            meeting = self._gang.meeting(self._port, self._order.part)
+            if meeting is None:
+                return  # the node of rank 0 has yet to choose
+            record["meeting"] = {name: meeting[name] for name in ("address", "port")}
         self.mirror.push()
         self.copy.lease()
+        grant = self._lease.grant()  # now, since bringing everything may take longer than a lease
+        if grant is None:
+            return
         if reason := self._port.start(self._order, record, self._places, secrets, grant):
             logger.warning("%s", reason)
 
     def _bring_back(self) -> None:
         """Bring all that the run left, and last the word that it is over: who reads the copy then looks no further."""
+        if self._gang is not None and not self._order.part and not self._gang.others_are_here():
+            self._gang.leaders_end = self.mirror.read_exit() or {}
+            if self._gang.others_are_lost():  # a checkpoint of which they have shards must not appear here
+                self.mirror.pull_attempt(self._port.look(self._order))
+                self.mirror.pull_exit()
+                self._all_is_here = True
+            return
         self.mirror.pull_attempt(self._port.look(self._order))
         self.mirror.pull_trees(closed=False)
         self.mirror.pull_exit()

@@ -1,17 +1,19 @@
 """Keeps one attempt's copy here and its original on a node the same, as far as each side is the one that writes."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.nodes.copies import OWN_NAMES, Copy
+from orchestrator.links.gang import Gang
+from orchestrator.nodes.copies import BROUGHT, EXIT_PART, OWN_NAMES, Copy
 from orchestrator.nodes.fence import FencedArrivals
 from orchestrator.nodes.port import MOST_BYTES, Look, Port, Wish
 from orchestrator.nodes.runs import Order
 from orchestrator.nodes.trees import Chunk, Entry, entry_at, list_tree, read_chunk
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.linux.processes import boot_id
-from orchestrator.supervisor.protocol.records import parse_record
+from orchestrator.supervisor.protocol.records import Record, parse_record, read_record, write_record
 from orchestrator.supervisor.watch.finished_files import Signature, finished_files_of, write_finished_files
 
 TREES = ("work", "checkpoints", "output")  # of a job's folder: the run's own
@@ -23,11 +25,15 @@ MOST_RESTARTS = 3  # of a file that changes while it is read
 class Mirror:
     """The copy of one attempt."""
 
-    def __init__(self, port: Port, order: Order, folder: JobFolder) -> None:
+    def __init__(self, port: Port, order: Order, folder: JobFolder, gang: Gang | None = None) -> None:
+        """``gang``: of a run over several nodes, each of which brings what it wrote itself."""
+        self._gang = gang
+        self._listed: tuple[float, dict[str, Entry]] | None = None  # the files of rank 0's node, and when
         self._port = port
         self._order = order
         self._root = folder.root
-        self.attempt = folder.attempt(order.attempt)
+        attempt = folder.attempt(order.attempt)
+        self.attempt = attempt.part(order.part) if order.part else attempt
         self.copy = Copy(self.attempt, order.nonce)
         self._below = str(self.attempt.root.relative_to(folder.root))
         self._arrivals = FencedArrivals(folder, order.attempt)
@@ -43,7 +49,8 @@ class Mirror:
         Raises:
             OSError: the node does not answer, or has no room.
         """
-        here = {**list_tree(self._root, TREES), **self._prepared()}
+        trees = list_tree(self._root, TREES)
+        here = {**trees, **self._prepared()}
         there = self._port.list_files(self._order, TREES)
         self._port.make(
             self._order,
@@ -53,11 +60,20 @@ class Mirror:
         self._put(
             path for path, entry in here.items() if entry.kind == "file" and not entry.equals(there.get(path))
         )
+        if self._gang is not None:
+            write_record(
+                self.attempt.root / BROUGHT, {"files": {path: entry[:5] for path, entry in trees.items()}}
+            )
 
     def _prepared(self) -> dict[str, Entry]:
         """The attempt's own folders; its files are records, which the other side writes itself."""
         entries = list_tree(self._root, [self._below])
-        return {path: entry for path, entry in entries.items() if entry.kind == "folder"}
+        parts = f"{self._below}/{self.attempt.parts.name}"
+        return {
+            path: entry
+            for path, entry in entries.items()
+            if entry.kind == "folder" and path != parts and not path.startswith(f"{parts}/")
+        }
 
     def _put(self, paths: Iterable[str]) -> None:
         chunks: list[Chunk] = []
@@ -117,9 +133,13 @@ class Mirror:
         Raises:
             OSError: the node does not answer, or there is no room here.
         """
+        began_s = time.monotonic()
         there, here = self._port.list_files(self._order, TREES), list_tree(self._root, TREES)
         if not there:
             return  # the node lost its disk: what is here is all that is left
+        if self._gang is not None:
+            self._pull_share(self._gang, began_s, there, here, closed=closed)
+            return
         self._arrivals.remove([path for path in here if path not in there])
         self._arrivals.make(there)
         changed = [
@@ -128,13 +148,61 @@ class Mirror:
         self._fetch(changed, self._brought, closed=closed)
         self._vouch(there)
 
+    def _pull_share(
+        self, gang: Gang, began_s: float, there: dict[str, Entry], here: Mapping[str, Entry], *, closed: bool
+    ) -> None:
+        """Bring what this node wrote; all nodes write into the same folders here.
+
+        What rank 0's node has comes after everything that the others had then: the file that completes a checkpoint
+        must not be here before all its shards.
+        """
+        leads = not self._order.part
+        if leads and closed:
+            listed, self._listed = self._listed, (began_s, there)
+            if listed is None or not gang.others_pulled_since(listed[0]):
+                self._listed = listed or self._listed
+                return
+            there = listed[1]
+        brought = self._brought_there()
+        own = {path: entry for path, entry in there.items() if not entry.equals(brought.get(path))}
+        if leads:
+            gang.leaders_files = {path for path, entry in own.items() if entry.kind == "file"}
+        else:
+            own = {path: entry for path, entry in own.items() if path not in gang.leaders_files}
+        gone = [path for path in (*brought, *self._brought) if path not in there and path in here]
+        self._arrivals.remove(gone)
+        self._arrivals.make(own)
+        changed = [
+            path for path, entry in own.items() if entry.kind == "file" and not entry.equals(here.get(path))
+        ]
+        self._fetch(changed, self._brought, closed=closed, listed=own if leads and closed else None)
+        self._vouch(there)
+        gang.note_pulled(self._order.part, began_s)
+
+    def _brought_there(self) -> dict[str, Entry]:
+        """What the node was brought before its part began."""
+        files = (read_record(self.attempt.root / BROUGHT) or {}).get("files")
+        return {path: Entry(*row) for path, row in files.items()} if isinstance(files, dict) else {}
+
     def pull_exit(self) -> None:
         """Bring the exit record, after which nothing else is looked for.
 
         Raises:
             OSError: the node does not answer.
         """
-        self._fetch([f"{self._below}/{self.attempt.exit.name}"], {}, closed=False)
+        path = f"{self._below}/{self.attempt.exit.name}"
+        if self._gang is None or self._order.part:
+            self._fetch([path], {}, closed=False)
+        elif (record := self.read_exit()) is not None:
+            write_record(self.attempt.root / EXIT_PART, record)
+
+    def read_exit(self) -> Record | None:
+        """The exit record on the node.
+
+        Raises:
+            OSError: the node does not answer.
+        """
+        return parse_record(self._read_whole(f"{self._below}/{self.attempt.exit.name}"))
 
     def _is_pulled(self, path: str) -> bool:
         top = path.removeprefix(f"{self._below}/").partition("/")[0]
@@ -145,6 +213,7 @@ class Mirror:
             self.attempt.orders.name,
             self.attempt.shells.name,
             self.attempt.finished_files.name,
+            self.attempt.parts.name,
             *OWN_NAMES,
         }
         return path != self._below and top not in ours and not _is_part(path)
@@ -156,8 +225,19 @@ class Mirror:
         name = path.removeprefix(f"{self._below}/")
         return name == self.attempt.metrics.name or name.startswith(f"{self.attempt.logs.name}/")
 
-    def _fetch(self, paths: Sequence[str], seen: dict[str, Entry], *, closed: bool) -> None:
-        """Bring files here, and note in ``seen`` what they were; a file that keeps changing waits for its next turn."""
+    def _fetch(
+        self,
+        paths: Sequence[str],
+        seen: dict[str, Entry],
+        *,
+        closed: bool,
+        listed: Mapping[str, Entry] | None = None,
+    ) -> None:
+        """Bring files here, and note in ``seen`` what they were; a file that keeps changing waits for its next turn.
+
+        Args:
+            listed: leave out files that have changed since they were listed so.
+        """
         waiting = deque(Wish(path, self._size_here(path), closed and not self._grows(path)) for path in paths)
         begun: dict[str, Entry] = {}
         restarts: dict[str, int] = {}
@@ -166,7 +246,7 @@ class Mirror:
             answers = self._port.read(self._order, asked)
             waiting.extendleft(reversed(asked[len(answers) :]))
             for wish, chunk in zip(asked, answers, strict=False):
-                if chunk is None:
+                if chunk is None or (listed is not None and not chunk.entry.equals(listed.get(wish.path))):
                     continue
                 if self._grows(wish.path):
                     self._arrivals.append(chunk)

@@ -13,13 +13,14 @@ from django.db import DatabaseError, close_old_connections
 
 from orchestrator.devices.types import Holder
 from orchestrator.links.attempts import LinkedAttempt
+from orchestrator.links.gang import Gangs
 from orchestrator.links.lease import NodeLease
-from orchestrator.models import FINAL_STATES, Attempt, AttemptState, Job, Lease
+from orchestrator.models import FINAL_STATES, LOCAL_NODE, Attempt, AttemptState, Job, Lease
 from orchestrator.nodes.copies import LEASE, Copy
 from orchestrator.nodes.places import places_here
 from orchestrator.nodes.port import VERSION, Node, Port
 from orchestrator.nodes.reports import their_device_id, write_report
-from orchestrator.nodes.runs import Order
+from orchestrator.nodes.runs import Order, folder_of
 from orchestrator.people import secrets as job_secrets
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.records import read_record
@@ -37,11 +38,14 @@ FAILURES_BEFORE_LOSS = 2
 class NodeLink(threading.Thread):
     """Serves one node until it is stopped, whether the node answers or not."""
 
-    def __init__(self, name: str, connect: Callable[[], Port], stopping: threading.Event) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], Port], stopping: threading.Event, gangs: Gangs
+    ) -> None:
         super().__init__(name=f"link to {name}", daemon=True)
         self._name = name
         self._connect = connect
         self._stopping = stopping
+        self._gangs = gangs
         self._port: Port | None = None
         self._node: Node | None = None
         self._linked: dict[Order, LinkedAttempt] = {}
@@ -90,7 +94,8 @@ class NodeLink(threading.Thread):
         if time.monotonic() - self._cleared_at >= CLEAR_EVERY_S:
             self._clear(self._port)
             self._cleared_at = time.monotonic()
-        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+        is_here = self._name == LOCAL_NODE  # whose devices the agent reads
+        if not is_here and time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             write_report(settings.HOME.nodes, self._node, self._port.read_devices(self._holders()))
             self._reported_at = time.monotonic()
         if time.monotonic() - self._renewed_at >= self._lease.renew_every_s:
@@ -103,7 +108,10 @@ class NodeLink(threading.Thread):
             linked = self._linked.get(order)
             if linked is None:
                 folder = settings.HOME.job(order.job)
-                linked = LinkedAttempt(self._port, order, folder, self._places, self._carriers, self._lease)
+                gang = self._gangs.of(settings.HOME, order) if orders[order] else None
+                linked = LinkedAttempt(
+                    self._port, order, folder, self._places, self._carriers, self._lease, gang
+                )
                 self._linked[order] = linked
             if not linked.is_over:
                 self._attend(order, linked)
@@ -138,9 +146,9 @@ class NodeLink(threading.Thread):
             return
         try:
             for order in self._orders():
-                copy = Copy(settings.HOME.job(order.job).attempt(order.attempt), order.nonce)
+                copy = Copy(folder_of(settings.HOME, order), order.nonce)
                 within_s = copy.stops_within_s
-                if within_s is not None and not copy.is_over and self._lease.has_run_out(within_s):
+                if within_s is not None and copy.part_end() is None and self._lease.has_run_out(within_s):
                     copy.note(Liveness.LOST, why=LEASE)
         except (OSError, DatabaseError) as error:
             logger.warning("Jobs of %s cannot be given up yet: %s", self._name, error)
@@ -176,21 +184,27 @@ class NodeLink(threading.Thread):
             )
         return node
 
-    def _orders(self) -> list[Order]:
+    def _orders(self) -> dict[Order, bool]:
+        """The attempts that this node has a part of, and whether others have parts of them too."""
         rows = (
             Attempt.objects.live()
-            .filter(node=self._name)
             .exclude(state=AttemptState.CREATED)
-            .values_list("job_id", "number", "nonce")
+            .values_list("job_id", "number", "nonce", "node", "nodes")
         )
-        return [Order(*row) for row in rows]
+        return {
+            Order(job, number, nonce, "" if self._name == first else self._name): bool(nodes)
+            for job, number, nonce, first, nodes in rows
+            if self._name in (nodes or ([first] if first != LOCAL_NODE else []))
+        }
 
     def _holders(self) -> list[Holder]:
         leases = Lease.objects.active().filter(device__node=self._name).select_related("attempt")
         holders = []
         for lease in leases:
             attempt = lease.attempt
-            folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
+            part = "" if attempt.node == self._name else self._name
+            order = Order(attempt.job_id, attempt.number, attempt.nonce, part)
+            folder = folder_of(settings.HOME, order)
             pid = (read_record(folder.supervisor) or {}).get("pid")
             holders.append(
                 Holder(

@@ -39,6 +39,10 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
     def live(self) -> Self:
         return self.exclude(state=AttemptState.ENDED)
 
+    def on_node(self, name: str) -> Self:
+        """Live attempts with devices of a server."""
+        return self.live().filter(leases__ended_at=None, leases__device__node=name).distinct()
+
 
 class Attempt(models.Model):
     """One launch of a job; its ``number`` fences everything that speaks for it."""
@@ -47,6 +51,8 @@ class Attempt(models.Model):
     number = models.PositiveIntegerField()
     nonce = models.CharField(max_length=32)
     node = models.CharField(max_length=64, default=LOCAL_NODE)  # the server that its devices belong to
+    # Of a run over several servers, in the order of its ranks; ``node`` is the first.
+    nodes = models.JSONField(default=list)
     state = models.CharField(max_length=16, choices=AttemptState, default=AttemptState.CREATED)
     kind = models.CharField(max_length=16, choices=ExitKind, blank=True)
     ending = models.JSONField(default=dict)  # how it ended: a fact, as ``Fact.as_json`` writes it

@@ -6,6 +6,7 @@ date:
 - ``start.wanted`` becomes ``start.taken`` under the attempt's lock, just before the link may start it there;
 - ``forestall.json`` and ``end_leftovers`` each ask for one call of the node's port;
 - ``node.json`` holds the attempt's state there, written at each turn of the link, so its age tells a silent node;
+- ``exit.part.json`` is how the part of rank 0 ended, where other nodes have parts of the same run;
 - ``leased`` says that the run there stops by itself once the lease of its node has run out.
 """
 
@@ -23,7 +24,11 @@ SILENT_AFTER_S = 5.0
 STATE, FORESTALL = "node.json", "forestall.json"
 WANTED, TAKEN, LEFTOVERS, LEASED = "start.wanted", "start.taken", "end_leftovers", "leased"
 LEASE = "lease"  # why a run is lost whose node is silent
-OWN_NAMES = frozenset({STATE, FORESTALL, WANTED, TAKEN, LEFTOVERS, LEASED})  # never copied
+# Of a run over several nodes: where its ranks meet, how the part of rank 0 ended, and what a part was brought.
+MEETING, EXIT_PART, BROUGHT = "meeting.json", "exit.part.json", "brought.json"
+OWN_NAMES = frozenset(
+    {STATE, FORESTALL, WANTED, TAKEN, LEFTOVERS, LEASED, MEETING, EXIT_PART, BROUGHT}
+)  # never copied
 
 
 class Copy:
@@ -90,19 +95,62 @@ class Copy:
             return False
         return True
 
+    @property
+    def copies(self) -> "list[Copy]":
+        """This one and those of the other nodes of the same run."""
+        try:
+            names = sorted(path.name for path in self.folder.parts.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return [self]
+        return [self, *(Copy(self.folder.part(name), self.nonce) for name in names)]
+
+    def part_end(self) -> Record | None:
+        """How this node's part ended; of a run on one node, how it ended."""
+        for path in (self.folder.root / EXIT_PART, self.folder.exit):
+            record = read_record(path)
+            if record is not None and record.get("nonce") == self.nonce:
+                return record
+        return None
+
+    def part_state(self) -> Liveness:
+        """As ``state``, of this node alone."""
+        return Liveness.ENDED if self.part_end() is not None else self._said()
+
+    def _state_in_run(self) -> Liveness:
+        """As ``part_state``; a part that was taken just now, of which its node has not spoken yet, is not silent."""
+        state = self.part_state()
+        is_new = state is Liveness.UNKNOWN and not (self.folder.root / STATE).exists()
+        return Liveness.NEVER_STARTED if is_new else state
+
     def state(self) -> Liveness:
-        """What the node said last; UNKNOWN if that is too long ago."""
+        """What the nodes of the run said last; UNKNOWN if that of one is too long ago."""
         if self.is_over:
             return Liveness.ENDED
+        copies = self.copies
+        if len(copies) == 1:
+            return self._said()
+        states = {copy._state_in_run() for copy in copies}
+        for state in (Liveness.UNKNOWN, Liveness.DYING, Liveness.ALIVE, Liveness.NEVER_STARTED):
+            if state in states and (state is not Liveness.NEVER_STARTED or len(states) == 1):
+                return state
+        # Some wait for the others, or all ended and the end of the whole is about to be written.
+        return (
+            Liveness.LOST
+            if states <= {Liveness.LOST, Liveness.ENDED} and Liveness.LOST in states
+            else Liveness.ALIVE
+        )
+
+    def _said(self) -> Liveness:
+        """What the node said last; UNKNOWN if that is too long ago."""
         if not self.is_taken:
             return Liveness.NEVER_STARTED
         try:
             said_at = (self.folder.root / STATE).stat().st_mtime
         except OSError:
             return Liveness.UNKNOWN
-        if time.time() - said_at > SILENT_AFTER_S:
-            return Liveness.UNKNOWN
         state = (read_record(self.folder.root / STATE) or {}).get("state")
+        if state != Liveness.LOST and time.time() - said_at > SILENT_AFTER_S:
+            return Liveness.UNKNOWN  # what is lost stays so, while the others of the run are stopped
         return Liveness(str(state)) if state in set(Liveness) else Liveness.UNKNOWN
 
     def lease(self) -> None:

@@ -39,7 +39,7 @@ def moved(record: Mapping[str, object], written: Places, here: Places) -> Record
     """A launch record with the paths of this server; the job's own Python must be Berth's."""
     text = json.dumps(record)
     for theirs, ours in ((written.home, here.home), (written.base, here.base)):
-        text = text.replace(_inside(theirs), _inside(ours))
+        text = text.replace(inside(theirs), inside(ours))
     launch: Record = json.loads(text)
     if record.get("python") == written.python:
         launch["python"], launch["python_roots"] = here.python, list(here.python_roots)
@@ -49,6 +49,6 @@ def moved(record: Mapping[str, object], written: Places, here: Places) -> Record
     return launch
 
 
-def _inside(path: str) -> str:
+def inside(path: str) -> str:
     """A path as it stands inside a JSON text."""
     return json.dumps(path)[1:-1]

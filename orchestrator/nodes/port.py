@@ -5,17 +5,20 @@ Every call may come twice or late. Who asks is the one link of the node, on Bert
 
 import contextlib
 import errno
+import json
 import platform
 import shutil
+import socket
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from orchestrator.devices import DeviceInfo, Holder, HostReading, Reading, open_devices, read_host
 from orchestrator.devices.types import DriverUnavailable
-from orchestrator.nodes.places import Places, moved, places_here
+from orchestrator.nodes.places import Places, inside, moved, places_here
 from orchestrator.nodes.runs import NotStarted, Order, Runs
 from orchestrator.nodes.trees import Arrivals, Chunk, Entry, list_tree, read_chunk
 from orchestrator.store.files.untrusted import remove_tree
@@ -29,6 +32,7 @@ from orchestrator.supervisor.sandbox import bwrap
 
 VERSION = 2  # of these calls
 _GONE = frozenset({Liveness.NEVER_STARTED, Liveness.ENDED, Liveness.LOST})
+HERE = "127.0.0.1"
 MOST_BYTES = 8 << 20  # of one answer
 FREE_DISK_FOR_OTHERS = 0.1  # share of the free disk that a job may not fill
 
@@ -43,6 +47,7 @@ class Node(NamedTuple):
     places: Places
     sandbox_level: int
     sandbox_error: str
+    data: tuple[str, ...] = ()  # names of datasets that are there, some with their version
 
 
 class Readings(NamedTuple):
@@ -102,6 +107,9 @@ class Port(Protocol):
 
     def read_devices(self, holders: Sequence[Holder]) -> Readings: ...
 
+    def meet(self) -> tuple[str, int]:
+        """An address and a free port of the node, where the ranks of several nodes can meet."""
+
     def renew(self, grant: Grant | None) -> Moment:
         """Let the runs of the node go on until the grant ends; the node's present moment."""
 
@@ -144,7 +152,15 @@ class LocalPort:
     """``Port`` over the state folder and the devices of the server that this process runs on."""
 
     def __init__(
-        self, name: str, home: Path, devices: str, cpu_slots: int | None = 0, *, hidden: Path | None = None
+        self,
+        name: str,
+        home: Path,
+        devices: str,
+        cpu_slots: int | None = 0,
+        *,
+        hidden: Path | None = None,
+        address: str = HERE,
+        data: Mapping[str, Path] | None = None,
     ) -> None:
         """Serve the server that this process runs on.
 
@@ -153,7 +169,11 @@ class LocalPort:
             home: folder of its jobs, which nothing else may use: what the first server does not know is removed.
             devices, cpu_slots: as ``open_devices`` takes them.
             hidden: the folder that no job may see; None: ``home``.
+            address: at which other nodes reach this one.
+            data: where datasets are here, by ``name`` or ``name@version``.
         """
+        self._data = dict(data or {})
+        self._address = address
         self.name = name
         self._hidden = hidden or home
         self._home = Home(home)
@@ -174,6 +194,7 @@ class LocalPort:
             places=self._places,
             sandbox_level=self._sandbox.level,
             sandbox_error=self._sandbox.error,
+            data=tuple(sorted(name for name, path in self._data.items() if path.exists())),
         )
 
     def read_devices(self, holders: Sequence[Holder]) -> Readings:
@@ -234,6 +255,11 @@ class LocalPort:
     def _may_have_run(self, order: Order) -> bool:
         return self._runs.folder(order).launch.exists()
 
+    def meet(self) -> tuple[str, int]:
+        with socket.socket() as probe:
+            probe.bind((self._address, 0))
+            return self._address, probe.getsockname()[1]
+
     def renew(self, grant: Grant | None) -> Moment:
         if grant is not None and grant.since.boot == boot_id():
             until_s = grant.since.at_s + grant.length_s
@@ -253,6 +279,8 @@ class LocalPort:
         if grant.since.boot != boot_id() or clock_s() > grant.since.at_s + grant.length_s:
             return "The order to start came after its lease had run out."
         self.renew(grant)
+        if missing := [name for name in _table(record.get("data")) if self._find(name) is None]:
+            return f"There is no dataset {missing[0]} on this server."
         with self._writing:
             if not folder.launch.exists():
                 folder.metrics.touch()
@@ -264,7 +292,7 @@ class LocalPort:
         return ""
 
     def _launch_here(self, record: Mapping[str, object], written: Places) -> Record:
-        launch = moved(record, written, self._places)
+        launch = moved(self._with_data_here(record), written, self._places)
         launch["home"] = str(self._hidden)
         launch["lease"] = str(self._lease)
         sandbox, limits = launch.get("sandbox"), launch.get("limits")
@@ -278,6 +306,19 @@ class LocalPort:
             # What administrators keep for everybody on one server, others need not have.
             launch["read_only"] = [path for path in read_only if Path(path).exists()]
         return launch
+
+    def _with_data_here(self, record: Mapping[str, object]) -> Record:
+        """The record with the paths that its datasets have on this server."""
+        text = json.dumps(record)
+        for name, theirs in _table(record.get("data")).items():
+            text = text.replace(inside(str(theirs)), inside(str(self._find(name))))
+        launch: Record = json.loads(text)
+        return launch
+
+    def _find(self, name: str) -> Path | None:
+        """Where a dataset is here, by its version first."""
+        path = self._data.get(name) or self._data.get(name.partition("@")[0])
+        return path if path is not None and path.exists() else None
 
     def _make_own(self, paths: object) -> None:
         """Make the folders below our state folder that a run writes to, such as its owner's cache."""
@@ -294,7 +335,8 @@ class LocalPort:
 
     def runs(self) -> list[Run]:
         runs = []
-        for folder in sorted(self._home.jobs.glob("*/attempts/[0-9]*")):
+        folders = (self._home.jobs.glob(f"*/attempts/[0-9]*{part}") for part in ("", "/parts/*"))
+        for folder in sorted(chain(*folders)):
             order = _order_of(AttemptFolder(folder))
             if order is not None:
                 runs.append(Run(order, self._runs.state(order) not in _GONE))
@@ -319,11 +361,17 @@ class LocalPort:
         return self._home.job(order.job)
 
 
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
 def _order_of(folder: AttemptFolder) -> Order | None:
     """The order that an attempt's folder was made for; None if it has not come as a whole."""
     nonce = (read_record(folder.launch) or {}).get("nonce")
+    part = folder.root.name if folder.root.parent.name == "parts" else ""
+    root = folder.root.parents[1] if part else folder.root
     try:
-        job = UUID(folder.root.parents[1].name)
-        return Order(job, int(folder.root.name), nonce) if isinstance(nonce, str) else None
+        job = UUID(root.parents[1].name)
+        return Order(job, int(root.name), nonce, part) if isinstance(nonce, str) else None
     except ValueError:
         return None

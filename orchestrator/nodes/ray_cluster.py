@@ -22,6 +22,7 @@ NAMESPACE = "berth"
 ANSWERS_WITHIN_S = 10.0
 PREFIX = "berth-node-"  # of the resource that only one node has
 NAME, HOME, DEVICES, SLOTS = "BERTH_NODE_NAME", "BERTH_NODE_HOME", "BERTH_NODE_DEVICES", "BERTH_NODE_SLOTS"
+ADDRESS, DATA = "BERTH_NODE_ADDRESS", "BERTH_NODE_DATA"
 
 
 class NoRay(Unavailable):
@@ -131,6 +132,8 @@ class PortHere(LocalPort):
             os.environ[DEVICES],
             None if slots == "auto" else int(slots),
             hidden=home,
+            address=os.environ[ADDRESS],
+            data={name: Path(path) for name, path in json.loads(os.environ.get(DATA, "{}")).items()},
         )
 
 

@@ -28,6 +28,7 @@ class Order(NamedTuple):
     job: UUID
     attempt: int
     nonce: str
+    part: str = ""  # of a run over several nodes: this node's name; empty for the node of rank 0
 
 
 class NotStarted(Exception):
@@ -49,7 +50,7 @@ class Runs:
         return self._home
 
     def folder(self, order: Order) -> AttemptFolder:
-        return _folder_in(self.home, order)
+        return folder_of(self.home, order)
 
     def start(self, order: Order, secrets: Mapping[str, str]) -> None:
         try:
@@ -159,5 +160,7 @@ def _ended(folder: AttemptFolder, order: Order) -> bool:
 
 
 @lru_cache(maxsize=1024)  # the agent asks for each live attempt's state ten times a second
-def _folder_in(home: Home, order: Order) -> AttemptFolder:
-    return home.job(order.job).attempt(order.attempt)
+def folder_of(home: Home, order: Order) -> AttemptFolder:
+    """The folder of an order below a state folder."""
+    folder = home.job(order.job).attempt(order.attempt)
+    return folder.part(order.part) if order.part else folder

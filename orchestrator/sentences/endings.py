@@ -17,6 +17,7 @@ _STOPPED = {
     "preempt": "Stopped before its end; it is queued again and will be resumed.",
     "shutdown": "Stopped because the server shuts down; it will be resumed.",
     "lease": "Stopped because the first server was silent for too long; it is queued again and will be resumed.",
+    "gang": "Stopped because its ranks on another server had ended.",
     "policy": "Stopped by a rule of the pool.",
     "memory": "Stopped because it used more GPU memory than it had claimed.",
     "gpu_fault": "Stopped because its GPU reported a fault.",
@@ -109,8 +110,8 @@ def _over_disk(used_bytes: int, limit_bytes: int) -> str:
 
 
 @ends(Ended.HUNG)
-def _hung(timeout_s: float, silent_s: Sequence[float], left: Sequence[int] = ()) -> str:
-    ranks = ", ".join(f"rank {rank} for {silent:.0f} s" for rank, silent in enumerate(silent_s))
+def _hung(timeout_s: float, silent_s: Sequence[float], left: Sequence[int] = (), first_rank: int = 0) -> str:
+    ranks = ", ".join(f"rank {rank} for {silent:.0f} s" for rank, silent in enumerate(silent_s, first_rank))
     who = ""
     if left:
         named = f"Rank {left[0]} had" if len(left) == 1 else f"Ranks {', '.join(map(str, left))} had"

@@ -106,7 +106,18 @@ def _devices(facts: Facts, now_s: float) -> str:
         state += f", {booked} more {_is(booked)} {_booked_for(facts['booked_for'])}"
     if kept := facts.get("kept"):
         state += f", {kept} {_is(kept)} kept for {facts['kept_for']}"
-    return f"Waits for {wanted}; {state}."
+    return f"Waits for {wanted}{_with_data(facts)}; {state}."
+
+
+def _with_data(facts: Facts) -> str:
+    """Which servers have the data of a job that may run on no others; empty where all have."""
+    nodes = facts.get("have_data")
+    if not nodes:
+        return ""
+    names = ["the first server" if node == "local" else node for node in nodes]
+    if not names[1:]:
+        return f" on {names[0]}, where its data is"
+    return f" where its data is ({', '.join(names[:-1])} and {names[-1]})"
 
 
 def _makes_room(facts: Facts) -> str:
@@ -153,7 +164,7 @@ def _unavailable(facts: Facts, now_s: float) -> str:
     """Why too few devices could be used even if no job of ours ran."""
     wanted = f"{facts['gpus']} {noun(facts['device_kinds'], facts['gpus'])}"
     causes = "; ".join(map(_cause, facts["causes"])) + ("; ..." if facts["more_causes"] else "")
-    return f"Waits for {wanted}; {facts['usable']} of {facts['fitting']} can be used now ({causes})."
+    return f"Waits for {wanted}{_with_data(facts)}; {facts['usable']} of {facts['fitting']} can be used now ({causes})."
 
 
 def _impossible(facts: Facts, now_s: float) -> str:
@@ -175,7 +186,7 @@ def _impossible(facts: Facts, now_s: float) -> str:
     if facts["devices"] >= gpus:
         return f"Needs {wanted} on one server, but no server of pool {pool} has so many. {help_}"
     which = " that this job allows" if facts["others"] else ""
-    return f"Needs {wanted}, but pool {pool} has {facts['devices']}{which}. {help_}"
+    return f"Needs {wanted}{_with_data(facts)}, but pool {pool} has {facts['devices']}{which}. {help_}"
 
 
 def _depends(facts: Facts, now_s: float) -> str:

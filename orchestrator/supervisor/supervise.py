@@ -29,7 +29,7 @@ from orchestrator.supervisor.startup import ignore_signals, make_folders, read_s
 from orchestrator.supervisor.verdict import command_logs, rank_reports
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
-from orchestrator.supervisor.verdict.rules import classify, first_failure
+from orchestrator.supervisor.verdict.rules import classify, ended_by_peers, first_failure
 from orchestrator.supervisor.watch.disk import DiskWatch, is_full
 from orchestrator.supervisor.watch.finished_files import FinishedFiles
 from orchestrator.supervisor.watch.limits import LimitsWatch
@@ -170,10 +170,10 @@ class Supervision:
         launch = self._launch
         if launch is None or not launch.torchrun or not run.had_all_ranks() or run.ranks():
             return False
-        finished = rank_reports.read_finished(self._folder, launch.ranks)
+        finished = rank_reports.read_finished(self._folder, launch.numbers)
         if len(finished) == launch.ranks and not any(finished.values()):
-            return True
-        return bool(rank_reports.read_exit_codes(self._folder, launch.ranks))
+            return launch.nodes == 1  # the agent of rank 0's node serves the ranks of the others
+        return bool(rank_reports.read_exit_codes(self._folder, launch.numbers))
 
     def _reap(self) -> bool:
         """Collect ended children; False once no child remains."""
@@ -304,6 +304,7 @@ class Supervision:
             **verdict.how.as_json(),
             "detail": say(verdict.how),  # for people who read the record, and for an older server
             "ranks": rank_rows(ending),
+            "peers_lost": ended_by_peers(ending),
             "first_failure": first_failure(ending, verdict),
             "stop": self._stop_row,
             "started_at": self._started_at,
@@ -315,7 +316,7 @@ class Supervision:
 
     def _dropped_bytes(self, launch: Launch) -> dict[str, int]:
         """Bytes missing from each rank's log: dropped from its middle, or lost while the disk was full."""
-        lost = rank_reports.read_lost_bytes(self._folder, launch.ranks)
+        lost = rank_reports.read_lost_bytes(self._folder, launch.numbers)
         for name, cap in self._caps.items():
             try:
                 cap.enforce(at_end=True)  # count what was written since the last look
@@ -326,19 +327,20 @@ class Supervision:
         return {str(rank): count for rank, count in lost.items() if count}
 
     def _ending(self, launch: Launch, infra: str | None, now_s: float) -> Ending:
-        folder, ranks = self._folder, range(launch.ranks)
+        folder, ranks = self._folder, launch.numbers
         group = self._run.group if self._run else None
-        finished = rank_reports.read_finished(folder, launch.ranks)
-        errors = rank_reports.read_errors(folder, launch.ranks)
+        finished = rank_reports.read_finished(folder, ranks)
+        errors = rank_reports.read_errors(folder, ranks)
         limits, memory = self._limits, self._limits.memory
         tails = {rank: read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks}
         words = " ".join([*(error.message for error in errors.values()), *tails.values()])
-        codes = rank_reports.read_exit_codes(folder, launch.ranks) if launch.ranks > 1 else {}
+        codes = rank_reports.read_exit_codes(folder, ranks) if launch.torchrun or launch.ranks > 1 else {}
         top = None if self._cut_short else _top_code(self._top, launch, finished)
         if launch.is_command and top and not errors:
             codes, errors = command_logs.read(read_tail(folder.log(0), command_logs.TAIL_BYTES))
         return Ending(
-            max([launch.ranks, *(rank + 1 for rank in [*codes, *errors])]),
+            max([launch.ranks, *(rank + 1 - launch.first_rank for rank in [*codes, *errors])]),
+            first_rank=launch.first_rank,
             top=top,
             torchrun=launch.torchrun,
             finished=finished,
@@ -367,13 +369,13 @@ def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> 
         return code
     if launch.level == 0:  # only a shell's
         return 128 - code if launch.is_command else code
-    return code if launch.ranks == 1 and finished.get(0) == code else 128 - code
+    return code if launch.ranks == 1 and not launch.torchrun and finished.get(0) == code else 128 - code
 
 
 def _log_caps(folder: AttemptFolder, launch: Launch) -> dict[int | None, LogCap]:
     if launch.log_bytes is None:
         return {}
-    paths: dict[int | None, Path] = {rank: folder.log(rank) for rank in range(launch.ranks)}
+    paths: dict[int | None, Path] = {rank: folder.log(rank) for rank in launch.numbers}
     paths[None] = folder.launcher_log
     return {rank: LogCap(path, launch.log_bytes) for rank, path in paths.items()}
 
@@ -381,5 +383,5 @@ def _log_caps(folder: AttemptFolder, launch: Launch) -> dict[int | None, LogCap]
 def _hang_watch(folder: AttemptFolder, launch: Launch, now_s: float) -> HangWatch | None:
     if launch.hang_timeout_s is None:
         return None
-    logs = {rank: folder.log(rank) for rank in range(launch.ranks)}
+    logs = {rank: folder.log(rank) for rank in launch.numbers}
     return HangWatch(folder.metrics, logs, launch.hang_timeout_s, now_s)

@@ -15,6 +15,7 @@ PROMISED = {
         "remote_start_added_ms",
         "log_follow_p95_ms",
         "local_worse_percent_max",
+        "two_nodes_losses_equal",
         "node_memory_mib",
     },
     "load": {

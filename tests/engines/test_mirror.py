@@ -8,7 +8,7 @@ import pytest
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.engines import order_of
 from orchestrator.links.mirror import Mirror
-from orchestrator.models import Attempt
+from orchestrator.models import Attempt, Dataset, DatasetRoot, Job
 from orchestrator.nodes.fence import raise_fence
 from orchestrator.nodes.places import places_here
 from orchestrator.nodes.port import Grant, LocalPort
@@ -190,3 +190,32 @@ def test_older_attempt_publishes_nothing_once_a_newer_one_is_prepared(mirrored, 
     here = home.job(folder.name)
     assert (here.checkpoints / "model.pt").read_bytes() == b"older"
     assert list(here.output.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_job_reads_a_dataset_where_the_node_keeps_it(
+    tmp_path, home, make_attempt, make_job, store_script, ada, has_it
+):
+    here, there = tmp_path / "data" / "mnist", tmp_path / "elsewhere" / "digits"
+    for folder, text in ((here, "of the first server"), (there, "of the node")):
+        folder.mkdir(parents=True)
+        (folder / "name.txt").write_text(text)
+    root = DatasetRoot.objects.create(name="data", path=str(tmp_path / "data"))
+    Dataset.objects.create(name="mnist", root=root, path="mnist", owner=ada)
+    script = b"import os\nprint(open(os.environ['BERTH_DATASET_MNIST'] + '/name.txt').read(), flush=True)\n"
+    attempt: Attempt = make_attempt(make_job(bundle=store_script(script), spec={"datasets": ["mnist"]}))
+    launcher.prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
+    port = LocalPort("there", tmp_path / "there", "cpu:1", data={"mnist": there} if has_it else {})
+    assert port.describe().data == (("mnist",) if has_it else ())
+    order, record = order_of(attempt), read_record(launcher.folder_of(attempt).launch) or {}
+    Mirror(port, order, home.job(attempt.job_id)).push()
+
+    said = port.start(order, record, places_here(home.root), {}, Grant(port.renew(None), 60))
+
+    if not has_it:
+        assert said == "There is no dataset mnist@1 on this server."
+        assert port.look(order).state is Liveness.NEVER_STARTED
+        return
+    wait_until(lambda: port.look(order).state is Liveness.ENDED)
+    log = Home(tmp_path / "there").job(attempt.job_id).attempt(1).log(0)
+    assert log.read_text() == "of the node\n"

@@ -173,3 +173,17 @@ def test_other_version_of_ray_is_named():
 
     with pytest.raises(CommandError, match="another version of Ray or Python"):
         _why_ended(said, Address("10.0.0.5", 6380))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("mnist", "names no dataset; give NAME=PATH"),
+        ("=/srv", "names no dataset; give NAME=PATH"),
+        ("mnist=/not/there", "There is nothing at /not/there; give the absolute path of dataset mnist"),
+        ("mnist=relative", "give the absolute path"),
+    ],
+)
+def test_data_that_is_not_there_is_refused(home, given, sentence):
+    with pytest.raises(CommandError, match=sentence):
+        node("join", "10.0.0.5:6380", "--token-file", "token", "--data", given)

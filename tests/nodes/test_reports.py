@@ -7,11 +7,11 @@ import pytest
 from orchestrator.agent.inventory import record_inventory
 from orchestrator.devices import DeviceInfo, HostReading, Reading
 from orchestrator.devices.types import DeviceProcess
-from orchestrator.models import Device, Health
+from orchestrator.models import Dataset, DatasetRoot, Device, Health, Network
 from orchestrator.nodes.places import Places
 from orchestrator.nodes.port import Node, Readings
 from orchestrator.nodes.reports import SILENT_AFTER_S, read_reports, their_device_id, write_report
-from orchestrator.scheduler.passes.facts import job_facts
+from orchestrator.scheduler.passes.facts import Elsewhere, job_facts
 
 NODE = Node("gpu2", "boot", 1, "3.11.2", Places("/h", "/b", "/p", (), 8), 2, "")
 HOST = HostReading(10.0, 1, 2, 3, 0.5)
@@ -107,5 +107,38 @@ def test_job_that_needs_something_of_this_server_stays_here(make_job, fields, an
     job = make_job()
     job.spec_fields = {**job.spec_fields, **fields}
 
-    assert (job_facts(job, other_nodes=True)["constraints"].only_nodes == ()) is anywhere
+    assert (job_facts(job, elsewhere=Elsewhere({}))["constraints"].only_nodes == ()) is anywhere
     assert job_facts(job)["constraints"].only_nodes == ()  # without other servers nothing is different
+
+
+@pytest.mark.parametrize(
+    ("fields", "spans"),
+    [({}, True), ({"command": ["bash", "run.sh"]}, False), ({"datasets": ["mnist"]}, False)],
+    ids=["script", "command", "data of this server"],
+)
+def test_job_of_several_devices_may_span_servers_if_torchrun_starts_its_ranks(make_job, fields, spans):
+    job = make_job(spec={"gpus": 4})
+    job.spec_fields = {**job.spec_fields, **fields}
+
+    assert job_facts(job, elsewhere=Elsewhere({}))["constraints"].spans is spans
+    assert not job_facts(job)["constraints"].spans
+    job.pool.network = Network.NONE
+    assert not job_facts(job, elsewhere=Elsewhere({}))["constraints"].spans
+
+
+def test_job_with_data_runs_where_that_data_is(make_job, ada):
+    root = DatasetRoot.objects.create(name="data", path="/srv/data")
+    for name, version in (("mnist", "1"), ("mnist", "2"), ("imdb", "1")):
+        Dataset.objects.create(name=name, version=version, root=root, path=name, owner=ada)
+    elsewhere = Elsewhere({"gpu2": ("imdb", "mnist@1"), "gpu3": ("mnist",), "gpu4": ()})
+
+    def nodes_of(*references: str) -> tuple[str, ...]:
+        where = job_facts(make_job(spec={"datasets": list(references)}), elsewhere=elsewhere)["constraints"]
+        assert where.for_data is (len(where.only_nodes) > 1)
+        return where.only_nodes
+
+    assert nodes_of("mnist@1") == ("local", "gpu2", "gpu3")
+    assert nodes_of("mnist") == ("local", "gpu3")  # the newest version
+    assert nodes_of("mnist@1", "imdb") == ("local", "gpu2")
+    assert nodes_of("mnist", "imdb") == ("local",)
+    assert nodes_of("mnist@1", "data=https://host/file.csv") == ("local",)

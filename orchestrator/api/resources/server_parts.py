@@ -184,7 +184,7 @@ def _queue() -> PartOut:
 def _node(report: Report) -> PartOut:
     """Another server that lends its devices."""
     at = datetime.fromtimestamp(report.at, tz=timezone.get_current_timezone())
-    jobs = Attempt.objects.live().filter(node=report.name).count()
+    jobs = Attempt.objects.on_node(report.name).count()
     has = f"{words.plural(len(report.devices), 'device')}, {words.plural(jobs, 'job')}"
     if report.is_silent:
         remedy = (

@@ -137,7 +137,8 @@ def prepare(job: Job, attempt: Attempt) -> None:
     resume = resuming.choose_checkpoint(job, home_folder)
     isolation.check()
     level = isolation.level()
-    write_record(folder.launch, launch_record.describe(job, attempt, home_folder, resume, level))
+    for place, node in _places_of(attempt, folder):
+        write_record(place.launch, launch_record.describe(job, attempt, home_folder, resume, level, node))
     Attempt.objects.filter(pk=attempt.pk).update(
         sandbox_level=level,
         sandbox_walls=isolation.walls(),
@@ -146,17 +147,18 @@ def prepare(job: Job, attempt: Attempt) -> None:
     )
 
 
+def _places_of(attempt: Attempt, folder: AttemptFolder) -> list[tuple[AttemptFolder, str]]:
+    """The folder of each server of a run over several, with the server's name; else the attempt's own."""
+    if not attempt.nodes:
+        return [(folder, "")]
+    first, *others = attempt.nodes
+    return [(folder, first), *((folder.part(node), node) for node in others)]
+
+
 def _make_folders(job_folder: JobFolder, attempt: Attempt) -> None:
-    folder = job_folder.attempt(attempt.number)
-    for path in (
-        job_folder.checkpoints,
-        job_folder.output,
-        job_folder.generations,
-        folder.logs,
-        folder.errors,
-        folder.finished,
-        folder.orders,
-        folder.media,
-    ):
+    for path in (job_folder.checkpoints, job_folder.output, job_folder.generations):
         path.mkdir(parents=True, exist_ok=True)
-    folder.metrics.touch()
+    for folder, _ in _places_of(attempt, job_folder.attempt(attempt.number)):
+        for path in (folder.logs, folder.errors, folder.finished, folder.orders, folder.media):
+            path.mkdir(parents=True, exist_ok=True)
+        folder.metrics.touch()

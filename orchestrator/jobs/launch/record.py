@@ -67,22 +67,30 @@ class LaunchRecord(TypedDict):
     limits: dict[str, int | None]
     hang_timeout_s: float | None
     gpu_memory_fraction: float | None
+    data: dict[str, str]
+    nodes: int
+    node_rank: int
+    first_rank: int
 
 
 def describe(
-    job: Job, attempt: Attempt, folder: JobFolder, resume: Resume | None, level: int
+    job: Job, attempt: Attempt, folder: JobFolder, resume: Resume | None, level: int, node: str = ""
 ) -> LaunchRecord:
     """Return the content of ``launch.json`` for an attempt with prepared folders and code.
+
+    Args:
+        node: the server whose part this is, of a run over several.
 
     Raises:
         CannotLaunch, Malformed, Impossible, Unavailable: something that the job refers to is gone.
     """
     spec = job.spec
-    devices = [
-        lease.device
-        for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
-    ]
-    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(job)}
+    leases = list(attempt.leases.filter(ended_at=None).select_related("device").order_by("rank"))
+    if node:
+        leases = [lease for lease in leases if lease.device.node == node]
+    devices = [lease.device for lease in leases]
+    registered = {dataset: datasets.checked_path(dataset) for dataset in _datasets(job)}
+    data = {dataset.name: path for dataset, path in registered.items()}
     data |= fetches.paths_of(job)
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
@@ -144,6 +152,10 @@ def describe(
         "limits": {"log_bytes": LOG_BYTES_PER_RANK, **isolation.limits(spec, len(devices))},
         "hang_timeout_s": spec.hang_timeout_s,
         "gpu_memory_fraction": _memory_fraction(attempt),
+        "data": {datasets.full_name(dataset): str(path) for dataset, path in registered.items()},
+        "nodes": len(attempt.nodes) or 1,
+        "node_rank": attempt.nodes.index(node) if node else 0,
+        "first_rank": leases[0].rank if node else 0,
     }
 
 

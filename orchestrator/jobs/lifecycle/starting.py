@@ -35,8 +35,15 @@ def start(
             devices_kept_until=None,
             colour=job.colour if job.colour is not None else _free_colour(),
         )
+        nodes = list(dict.fromkeys(device.node for device, _ in shares))
+        shares.sort(key=lambda share: nodes.index(share[0].node))  # ranks of one server follow one another
         attempt = Attempt.objects.create(
-            job=job, number=number, nonce=nonce, node=shares[0][0].node, created_at=now
+            job=job,
+            number=number,
+            nonce=nonce,
+            node=nodes[0],
+            nodes=nodes if len(nodes) > 1 else [],
+            created_at=now,
         )
         Lease.objects.bulk_create(
             Lease(attempt=attempt, device=device, rank=rank, memory_bytes=share, started_at=now)

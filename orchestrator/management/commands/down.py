@@ -51,8 +51,8 @@ class Command(BaseCommand):
                 f"Stopping {words.plural(len(attempts), 'training')}, at most {longest_s:.0f} s ..."
             )
         deadline = time.monotonic() + longest_s + 15
-        elsewhere = [attempt for attempt in attempts if attempt.node != LOCAL_NODE]
-        remaining = [attempt for attempt in attempts if attempt.node == LOCAL_NODE]
+        elsewhere = [attempt for attempt in attempts if attempt.nodes or attempt.node != LOCAL_NODE]
+        remaining = [attempt for attempt in attempts if not attempt.nodes and attempt.node == LOCAL_NODE]
         while remaining and time.monotonic() < deadline:
             remaining = [attempt for attempt in remaining if _runs(attempt)]
             time.sleep(0.1)

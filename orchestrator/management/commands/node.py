@@ -1,12 +1,14 @@
 """``manage.py node``: make this server a node of another one, and look after the nodes of this one."""
 
 import importlib.util
+import json
 import os
 import re
 import signal
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +25,7 @@ from orchestrator.nodes import ray_cluster
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.ray_cluster import Address
 from orchestrator.nodes.reports import read_reports
+from orchestrator.nodes.runs import folder_of
 from orchestrator.people import audit
 from orchestrator.server.operation.services import Service
 from orchestrator.supervisor.liveness import Liveness
@@ -30,6 +33,7 @@ from orchestrator.supervisor.liveness import Liveness
 ACTOR = "manage.py"  # in the audit
 WATCH_EVERY_S = 0.25
 AGAIN_AFTER_S = 2.0
+_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9._-]{1,32})?")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -48,6 +52,13 @@ class Command(BaseCommand):
             "--name", default=os.uname().nodename.split(".", 1)[0].lower(), help="of this server, for people"
         )
         join.add_argument("--address", help="of this server, as the other one reaches it")
+        join.add_argument(
+            "--data",
+            action="append",
+            default=[],
+            metavar="NAME=PATH",
+            help="a dataset of the other server that is also here; repeatable",
+        )
         actions.add_parser("token", help="the file with the token of this server's nodes")
         actions.add_parser("list", help="the servers that joined this one")
         for name, text in (
@@ -65,9 +76,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         match action:
             case "join":
-                self._join(
-                    _address(options["head"]), options["token_file"], options["name"], options["address"]
-                )
+                data = dict(_dataset(text) for text in options["data"])
+                head = _address(options["head"])
+                self._join(head, options["token_file"], options["name"], options["address"], data)
             case "token":
                 ray_cluster.make_token(settings.HOME.nodes / "token")
                 self.stdout.write(str(settings.HOME.nodes / "token"))
@@ -80,7 +91,9 @@ class Command(BaseCommand):
             case "resume":
                 self._set(options["name"], AdminState.ENABLED)
 
-    def _join(self, head: Address, token_file: Path, name: str, here: str | None) -> None:
+    def _join(
+        self, head: Address, token_file: Path, name: str, here: str | None, data: Mapping[str, str]
+    ) -> None:
         """Be a node of the other server until Ctrl-C."""
         if not _NAME.fullmatch(name) or name == "local":
             raise CommandError(
@@ -102,10 +115,13 @@ class Command(BaseCommand):
         ours.write_text(token)
         ours.chmod(0o600)
         slots = settings.ENVIRONMENT.cpu_slots
+        here = here or _address_towards(head)
         variables = {
             **ray_cluster.environment(ours),
             ray_cluster.NAME: name,
             ray_cluster.HOME: str(home.root),
+            ray_cluster.ADDRESS: here,
+            ray_cluster.DATA: json.dumps(data),
             ray_cluster.DEVICES: settings.ENVIRONMENT.devices,
             ray_cluster.SLOTS: "auto" if slots is None else str(slots),
         }
@@ -113,7 +129,7 @@ class Command(BaseCommand):
             folder = ray_cluster.short_folder(home.root)
         except ray_cluster.NoRay as error:
             raise CommandError(str(error)) from None
-        command = ray_cluster.join_command(head, here or _address_towards(head), name, folder)
+        command = ray_cluster.join_command(head, here, name, folder)
         self.stdout.write(f"Joining {head} as {name}; Ctrl-C leaves it, and what runs here goes on.")
         self.stdout.flush()
         member = Service("node", command, variables=variables)
@@ -155,7 +171,7 @@ class Command(BaseCommand):
             answers = (
                 f"silent for {words.duration(time.time() - report.at)}" if report.is_silent else "answers"
             )
-            live = Attempt.objects.live().filter(node=report.name).count()
+            live = Attempt.objects.on_node(report.name).count()
             draining = Device.objects.filter(node=report.name, admin_state=AdminState.DRAINING).exists()
             self.stdout.write(
                 f"{report.name}  {answers}{', draining' if draining else ''}  "
@@ -171,15 +187,15 @@ class Command(BaseCommand):
             raise CommandError(f"No server {name} has joined this one.")
         if not report.is_silent:
             raise CommandError(f"{name} still answers. End `node join` there first.")
-        attempts = list(Attempt.objects.live().filter(node=name))
+        attempts = list(Attempt.objects.on_node(name))
         if attempts and not lost:
             raise CommandError(
                 f"{words.plural(len(attempts), 'job')} may still run on {name}. If they do not, say --lost: they go on "
                 "from their checkpoints elsewhere, and are ended there should it ever answer again."
             )
         for attempt in attempts:
-            order = order_of(attempt)
-            Copy(settings.HOME.job(order.job).attempt(order.attempt), order.nonce).note(Liveness.LOST)
+            order = order_of(attempt)._replace(part="" if attempt.node == name else name)
+            Copy(folder_of(settings.HOME, order), order.nonce).note(Liveness.LOST)
         (settings.HOME.nodes / f"{name}.json").unlink()
         text = f"{name} is forgotten; it may join again."
         audit.record(
@@ -214,6 +230,19 @@ def _lent(pilot: Pilot | None) -> str:
     in_s = (moment - timezone.now()).total_seconds()
     when = f"{'ends' if pilot.until else 'expected'} in {words.duration(max(0.0, in_s))}"
     return f"  {pilot.get_system_display()}{grant}{reason}, {when}"
+
+
+def _dataset(text: str) -> tuple[str, str]:
+    """A dataset's name and its folder or file here."""
+    name, _, path = text.partition("=")
+    if not _DATASET.fullmatch(name) or not path:
+        raise CommandError(f"{text!r} names no dataset; give NAME=PATH or NAME@VERSION=PATH.")
+    place = Path(path).expanduser()
+    if not place.is_absolute() or not place.exists():
+        raise CommandError(
+            f"There is nothing at {path}; give the absolute path of dataset {name} on this server."
+        )
+    return name, os.path.realpath(place)
 
 
 def _address(text: str) -> Address:

@@ -28,6 +28,8 @@ def _wanted(room: Room, job: Job) -> dict[str, Any]:
     wanted: dict[str, Any] = {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
     if parts := room.span(job):
         wanted["servers"] = len(parts)
+    if job.constraints.for_data:
+        wanted["have_data"] = sorted(job.constraints.only_nodes)
     return wanted
 
 

@@ -73,6 +73,7 @@ class Constraints:
     only_devices: tuple[str, ...] = ()
     avoid_devices: tuple[str, ...] = ()  # for example where an earlier attempt met a fault
     only_nodes: tuple[str, ...] = ()
+    for_data: bool = False  # ``only_nodes`` are those that have its data
     mig_profile: str | None = None
     slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot communicate
     booked_devices: tuple[str, ...] = ()  # booked for others now; available at other times

@@ -1,10 +1,12 @@
 """Rows as the scheduler sees them: devices, jobs and bookings."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypedDict
 
-from orchestrator.jobs import memory_claims
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import datasets, memory_claims
 from orchestrator.jobs.progress import supervised_s
 from orchestrator.live.readings import DeviceEntry
 from orchestrator.models import (
@@ -16,8 +18,10 @@ from orchestrator.models import (
     Job,
     JobState,
     Lease,
+    Network,
 )
 from orchestrator.scheduler import core
+from orchestrator.spec.remote_data import looks_remote
 
 
 def device_facts(
@@ -95,11 +99,43 @@ HERE = core.Constraints(only_nodes=(LOCAL_NODE,))
 HERE_WHOLE_GPUS = core.Constraints(slices=False, only_nodes=(LOCAL_NODE,))
 
 
-def job_facts(job: Job, work: str = "", *, other_nodes: bool = False) -> JobFacts:
+class Elsewhere:
+    """What other servers have that jobs may need; one for a pass."""
+
+    def __init__(self, data: Mapping[str, Collection[str]]) -> None:
+        """``data``: the names of the datasets that each server has, some with their version."""
+        self._data = data
+        self._names: dict[tuple[str, int], str] = {}
+
+    def with_data(self, job: Job) -> tuple[str, ...]:
+        """The servers that have all datasets of a job, this one among them."""
+        if not self._data:
+            return (LOCAL_NODE,)
+        names = [self._full_name(reference, job) for reference in job.spec_fields["datasets"]]
+        there = [node for node, data in self._data.items() if all(_has(data, name) for name in names)]
+        return (LOCAL_NODE, *sorted(there))
+
+    def _full_name(self, reference: str, job: Job) -> str:
+        """Empty for data that only this server has: fetched by address, or pushed by a person."""
+        key = (reference, job.owner_id)
+        if key not in self._names:
+            self._names[key] = ""
+            with suppress(OrchestratorError):
+                dataset = None if looks_remote(reference) else datasets.resolve(reference, job.owner)
+                if dataset is not None and dataset.root_id is not None:
+                    self._names[key] = datasets.full_name(dataset)
+        return self._names[key]
+
+
+def _has(data: Collection[str], name: str) -> bool:
+    return bool(name) and (name in data or name.partition("@")[0] in data)
+
+
+def job_facts(job: Job, work: str = "", *, elsewhere: Elsewhere | None = None) -> JobFacts:
     """The scheduler's view of a job.
 
     Args:
-        other_nodes: there are devices of other servers.
+        elsewhere: other servers, if there are devices of any.
     """
     spec = job.spec_fields
     return {
@@ -108,7 +144,7 @@ def job_facts(job: Job, work: str = "", *, other_nodes: bool = False) -> JobFact
         "pool": job.pool_id,
         "gpus": job.gpus,
         "needs_gpu": spec.get("gpus") != 0,
-        "constraints": _where(job, other_nodes=other_nodes),
+        "constraints": _where(job, elsewhere),
         "name": job.name,
         "memory_bytes": job.claimed_bytes,
         "priority": job.priority - BEHIND_PEOPLE if job.agent else job.priority,
@@ -131,18 +167,34 @@ def job_facts(job: Job, work: str = "", *, other_nodes: bool = False) -> JobFact
     }
 
 
-def _where(job: Job, *, other_nodes: bool) -> core.Constraints:
-    if other_nodes and _needs_this_server(job):
-        return HERE if job.gpus == 1 else HERE_WHOLE_GPUS
-    return core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS
+def _where(job: Job, elsewhere: Elsewhere | None) -> core.Constraints:
+    several = job.gpus > 1
+    usual = core.WHOLE_GPUS if several else core.ANYWHERE
+    if elsewhere is None:
+        return usual
+    here = HERE_WHOLE_GPUS if several else HERE
+    if _needs_this_server(job):
+        return here
+    if job.spec_fields.get("datasets"):
+        nodes = elsewhere.with_data(job)
+        if len(nodes) == 1:
+            return here
+        spans = several and _may_span(job)
+        return core.Constraints(only_nodes=nodes, for_data=True, slices=not several, spans=spans)
+    return core.OVER_NODES if several and _may_span(job) else usual
+
+
+def _may_span(job: Job) -> bool:
+    """Whether torchrun can start its ranks on several servers: a command starts its own, and ranks have to meet."""
+    return not job.spec_fields.get("command") and job.pool.network != Network.NONE
 
 
 def _needs_this_server(job: Job) -> bool:
-    """Whether a job uses data, packages, a Python, a socket or the folder of a federation of this server."""
+    """Whether a job uses packages, a Python, a socket or the folder of a federation of this server."""
     spec = job.spec_fields
     if FEDERATION_VARIABLE in (spec.get("env") or {}):
         return True
-    return bool(job.environment_id or job.has_socket or spec.get("datasets") or spec.get("python"))
+    return bool(job.environment_id or job.has_socket or spec.get("python"))
 
 
 def running_facts(
@@ -153,7 +205,7 @@ def running_facts(
     scaling: core.Scaling | None = None,
     work: str = "",
     *,
-    other_nodes: bool = False,
+    elsewhere: Elsewhere | None = None,
     held: Mapping[str, DeviceEntry] = {},
 ) -> core.RunningJob:
     """The scheduler's view of a job that holds devices; ``leases`` come with their attempt and devices.
@@ -161,7 +213,7 @@ def running_facts(
     Args:
         held: the newest readings by device, which tell what a job with a memory limit above its claim holds.
     """
-    facts = job_facts(job, work, other_nodes=other_nodes)
+    facts = job_facts(job, work, elsewhere=elsewhere)
     started = leases[0].started_at
     ran_s = _ran_s(leases[0], now)
     facts["ran_s"] += ran_s

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 
+from django.conf import settings
 from django.db.models import Max
 
 from orchestrator.live import readings as live
@@ -20,9 +21,10 @@ from orchestrator.models import (
     Pilot,
     SchedulerTerm,
 )
+from orchestrator.nodes.reports import read_reports
 from orchestrator.scheduler import core
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
-from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
+from orchestrator.scheduler.passes.facts import Elsewhere, bookings, device_facts, job_facts, running_facts
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.lending import ends_of_pilots, lent_pools
@@ -66,14 +68,14 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     devices = list(Device.objects.all())
     lenders = {lender.pool_id: lender for lender in Lender.objects.all()}
     pilots = list(Pilot.objects.open())
-    other_nodes = bool(lenders) or any(row.node != LOCAL_NODE for row in devices)
+    elsewhere = _elsewhere() if lenders or any(row.node != LOCAL_NODE for row in devices) else None
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return core.State(
         now=now.timestamp(),
         devices=tuple(device_facts(row, measured.get(row.id), holders[row.id]) for row in devices),
         queued=tuple(
             core.QueuedJob(
-                **job_facts(job, works.get(job_id, ""), other_nodes=other_nodes),
+                **job_facts(job, works.get(job_id, ""), elsewhere=elsewhere),
                 scaling=scaling.get(job_id),
                 waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
@@ -94,7 +96,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 now,
                 scaling.get(job_id),
                 works.get(job_id, ""),
-                other_nodes=other_nodes,
+                elsewhere=elsewhere,
                 held=measured,
             )
             for job_id, job in jobs.items()
@@ -115,6 +117,11 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         start_errors=learned.start_errors,
         neighbours=read_neighbours(set(works.values()), learned.weights),
     )
+
+
+def _elsewhere() -> Elsewhere:
+    reports = read_reports(settings.HOME.nodes)
+    return Elsewhere({report.name: data for report in reports if (data := report.node.get("data"))})
 
 
 def _newest_checkpoints() -> dict[str, datetime]:

@@ -25,6 +25,14 @@ class AttemptFolder:
         return f"AttemptFolder({self.root!r})"
 
     @property
+    def parts(self) -> Path:
+        """The folders of the nodes of a run over several, but for that of rank 0, whose folder is this one."""
+        return self.root / "parts"
+
+    def part(self, node: str) -> "AttemptFolder":
+        return AttemptFolder(self.parts / node)
+
+    @property
     def launch(self) -> Path:
         """What to run; written by the launcher before the supervisor starts."""
         return self.root / "launch.json"

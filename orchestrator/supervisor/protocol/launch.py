@@ -31,8 +31,16 @@ class Launch:
         # Of each rank; older records leave each job all cores.
         all_cores = max(1, (os.cpu_count() or 1) // max(1, self.devices))
         self.threads = _whole({"threads": all_cores, **record}, "threads")
+        # Of a run over several nodes; each has a supervisor, and the ranks are numbered through.
+        self.nodes = _whole({"nodes": 1, **record}, "nodes")
+        self.node_rank = _whole({"node_rank": 0, **record}, "node_rank")
+        self.first_rank = _whole({"first_rank": 0, **record}, "first_rank")
+        self.numbers = range(self.first_rank, self.first_rank + self.ranks)
+        meeting = _table(record, "meeting")
+        self.meeting = (_text(meeting, "address"), _whole(meeting, "port")) if meeting else None
         # torchrun's agent costs a second, and a single process gains nothing from it.
-        self.torchrun = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
+        several = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
+        self.torchrun = several or self.nodes > 1
         self.home, self.work = Path(_text(record, "home")), Path(_text(record, "work"))
         self.cwd = Path(_text({"cwd": str(self.work), **record}, "cwd"))  # a folder below ``work``
         self.checkpoints, self.output = Path(_text(record, "checkpoints")), Path(_text(record, "output"))
@@ -59,6 +67,8 @@ class Launch:
             raise BadLaunch(f"launch.json asks for {self.ranks} ranks; at least one is needed")
         if self.starts_as not in ("script", "module", "command") or (self.is_command and self.ranks > 1):
             raise BadLaunch(f"launch.json starts {self.ranks} ranks as {self.starts_as!r}")
+        if self.nodes > 1 and (self.meeting is None or self.own_network or self.is_command):
+            raise BadLaunch("launch.json names several nodes, whose ranks cannot meet")
         if self.own_network and self.level == 0:
             raise BadLaunch("a network of its own needs bubblewrap, but launch.json asks for sandbox level 0")
 

@@ -8,7 +8,7 @@ import time
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import Record, read_record, write_record
 
-STOP_REASONS = ("cancel", "timeout", "preempt", "gpu_fault", "shutdown", "policy", "memory", "lease")
+STOP_REASONS = ("cancel", "timeout", "preempt", "gpu_fault", "shutdown", "policy", "memory", "lease", "gang")
 
 
 class StopOrder:

@@ -33,7 +33,7 @@ def run_command(launch: Launch) -> list[str]:
         return [python, "-I", "-S", str(PROGRAM), launch.script, *launch.args]
     what = ["-m", launch.script] if launch.starts_as == "module" else [launch.script]
     script = [str(launch.entry), *what, *launch.args]
-    if launch.ranks == 1:
+    if launch.ranks == 1 and not launch.torchrun:
         return [python, "-u", *script]
     if launch.torchrun:
         return [python, "-m", "torch.distributed.run", *_torchrun_options(launch), *script]
@@ -42,8 +42,12 @@ def run_command(launch: Launch) -> list[str]:
 
 
 def _torchrun_options(launch: Launch) -> list[str]:
-    options = ["--nnodes", "1", "--node-rank", "0", "--nproc-per-node", str(launch.ranks)]
-    options += ["--max-restarts", "0", "--local-addr", MASTER_ADDRESS]
+    options = ["--nnodes", str(launch.nodes), "--node-rank", str(launch.node_rank)]
+    options += ["--nproc-per-node", str(launch.ranks), "--max-restarts", "0"]
+    if launch.meeting is not None:
+        address, port = launch.meeting
+        return [*options, "--master-addr", address, "--master-port", str(port)]
+    options += ["--local-addr", MASTER_ADDRESS]
     if launch.own_network:
         return [*options, "--master-addr", MASTER_ADDRESS, "--master-port", str(OWN_NETWORK_PORT)]
     return [*options, "--standalone"]
@@ -84,7 +88,7 @@ def run_environment(launch: Launch, folder: AttemptFolder, secrets: Mapping[str,
         environment |= _meeting_environment(master_port(launch))
         paths = [str(launch.entry.parent / "child"), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = ":".join(filter(None, paths))
-    elif launch.ranks == 1:
+    elif launch.ranks == 1 and not launch.torchrun:
         environment |= rank_environment(0, 1, master_port(launch))
     return environment
 

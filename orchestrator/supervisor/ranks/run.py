@@ -49,6 +49,7 @@ class Run:
             holds_processes  # the kernel enforces the process limit without a control group
         )
         self._launch = launch
+        self._has_launcher = launch.torchrun or launch.ranks > 1
         self._memory_folders = bwrap.memory_folders(launch) if init is not None else []
         self._ranks: dict[int, ProcessId] = {}
         self._top: ProcessId | None = None
@@ -91,7 +92,7 @@ class Run:
         if self.init is not None:
             caretakers["the sandbox's pid 1"] = self.init
         top = self.top()
-        if self._launch.ranks > 1 and top is not None:
+        if self._has_launcher and top is not None:
             caretakers["torchrun" if self._launch.torchrun else "the starter of the ranks"] = top
         return caretakers
 
@@ -121,7 +122,7 @@ class Run:
         top = self.top()
         if top is None:
             return
-        candidates = [top.pid] if self._launch.ranks == 1 else children(top.pid)
+        candidates = children(top.pid) if self._has_launcher else [top.pid]
         nonce = f"BERTH_NONCE={self._launch.nonce}".encode()
         for pid in candidates:
             rank, process = rank_of(pid), identify(pid)

@@ -14,6 +14,7 @@ class Ending:
         self,
         ranks: int,
         *,
+        first_rank: int = 0,
         top: int | None = None,
         torchrun: bool = False,
         finished: dict[int, int] | None = None,
@@ -35,6 +36,7 @@ class Ending:
         launcher_tail: str = "",
     ) -> None:
         self.ranks = ranks
+        self.numbers = range(first_rank, first_rank + ranks)
         self.top = top  # code of the sandbox's first process; negative: a signal; None: never started
         self.torchrun = torchrun
         self.finished = finished or {}
@@ -61,7 +63,7 @@ class Ending:
             return self.codes[rank]
         if rank in self.finished:
             return self.finished[rank]
-        if self.ranks == 1 or self.top == 0:
+        if (self.ranks == 1 and not self.torchrun) or self.top == 0:
             return self.top
         return 1 if rank in self.errors else None
 
@@ -78,7 +80,7 @@ class RankRow(TypedDict):
 def rank_rows(ending: Ending) -> list[RankRow]:
     """One row a rank for the exit record: code or signal, and whether the script returned."""
     rows: list[RankRow] = []
-    for rank in range(ending.ranks):
+    for rank in ending.numbers:
         code = ending.code(rank)
         rows.append(
             {

@@ -5,6 +5,7 @@ The run can write to these files too, so all reads are limited and follow no lin
 
 import json
 import re
+from collections.abc import Collection, Iterable
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import Record, read_record, read_tail
@@ -28,9 +29,9 @@ class RankError:
         self.time_ns = time_ns  # wall clock, to find the first failure
 
 
-def read_errors(folder: AttemptFolder, ranks: int) -> dict[int, RankError]:
+def read_errors(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, RankError]:
     errors = {}
-    for rank in range(ranks):
+    for rank in ranks:
         record = read_record(folder.error(rank))
         error = parse_error(record) if record else None
         if error is not None:
@@ -53,33 +54,33 @@ def parse_error(record: Record) -> RankError | None:
     return RankError(name if colon else "Exception", text if colon else name, time_ns)
 
 
-def read_finished(folder: AttemptFolder, ranks: int) -> dict[int, int]:
+def read_finished(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, int]:
     """Exit codes of the ranks whose script returned."""
     codes = {}
-    for rank in range(ranks):
+    for rank in ranks:
         text = read_tail(folder.finished_marker(rank), 16).strip()
         if text.removeprefix("-").isdigit():
             codes[rank] = int(text)
     return codes
 
 
-def read_lost_bytes(folder: AttemptFolder, ranks: int) -> dict[int, int]:
+def read_lost_bytes(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, int]:
     """Bytes that each rank could not log because the disk was full; leaves out ranks without a loss."""
     lost = {}
-    for rank in range(ranks):
+    for rank in ranks:
         text = read_tail(folder.lost(rank), 32).strip()
         if text.isdecimal() and (count := min(int(text), _MOST_LOST_BYTES)):
             lost[rank] = count
     return lost
 
 
-def read_exit_codes(folder: AttemptFolder, ranks: int) -> dict[int, int]:
+def read_exit_codes(folder: AttemptFolder, ranks: Collection[int]) -> dict[int, int]:
     """Codes (negative: signal) by rank, first failure first, as reported by torchrun or the starter.
 
     Empty if they reported nothing, and after a success of torchrun.
     """
     codes = parse_exit_codes(read_tail(folder.launcher_log, _TAIL_BYTES))
-    return {rank: code for rank, code in codes.items() if 0 <= rank < ranks}
+    return {rank: code for rank, code in codes.items() if rank in ranks}
 
 
 def parse_exit_codes(text: str) -> dict[int, int]:

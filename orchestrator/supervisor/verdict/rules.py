@@ -22,6 +22,7 @@ KIND_OF_STOP = {
     "preempt": "preempted",
     "shutdown": "preempted",
     "lease": "preempted",
+    "gang": "infra",
     "policy": "cancelled",
     "memory": "oom_gpu",
     "gpu_fault": "gpu_fault",
@@ -73,7 +74,7 @@ class FirstFailure(TypedDict):
 def first_failure(ending: Ending, verdict: Verdict) -> FirstFailure | None:
     if verdict.first_rank is None:
         return None
-    row = rank_rows(ending)[verdict.first_rank]
+    row = next(row for row in rank_rows(ending) if row["rank"] == verdict.first_rank)
     error = ending.errors.get(verdict.first_rank)
     return {
         "rank": verdict.first_rank,
@@ -82,6 +83,11 @@ def first_failure(ending: Ending, verdict: Verdict) -> FirstFailure | None:
         "exception": error.exception if error else None,
         "message": error.message if error else None,
     }
+
+
+def ended_by_peers(ending: Ending) -> bool:
+    """Whether all that is known of the end is that ranks elsewhere were gone."""
+    return bool(ending.errors) and all(peer_lost(error) for error in ending.errors.values())
 
 
 def _infra(ending: Ending) -> Verdict | None:
@@ -247,7 +253,7 @@ _MAY_BE_LIMITS = ("user_error", "signal", "infra")
 def _codes(ending: Ending) -> dict[int, int]:
     """Known codes, first failure first."""
     codes = dict(ending.codes)
-    for rank in range(ending.ranks):
+    for rank in ending.numbers:
         code = ending.code(rank)
         if rank not in codes and code is not None:
             codes[rank] = code

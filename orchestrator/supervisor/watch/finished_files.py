@@ -120,8 +120,14 @@ class FinishedFiles:
 def read_finished_files(folder: AttemptFolder) -> dict[str, Signature]:
     """The files that an attempt's supervisor saw finished, by paths relative to the job's folder.
 
-    Empty after a reboot: their contents may not have reached the disk.
+    Empty after a reboot: their contents may not have reached the disk.  Of a run over several servers, those of all.
     """
+    parts = folder.parts.iterdir() if folder.parts.is_dir() else ()
+    finished = [_read_finished(AttemptFolder(path)) for path in parts]
+    return {path: row for files in (*finished, _read_finished(folder)) for path, row in files.items()}
+
+
+def _read_finished(folder: AttemptFolder) -> dict[str, Signature]:
     record = read_record(folder.finished_files) or {}
     # The copy of another server's record says itself in which boot it was made here.
     boot = record.get("boot_id") or (read_record(folder.supervisor) or {}).get("boot_id")

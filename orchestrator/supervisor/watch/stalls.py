@@ -40,7 +40,9 @@ class HangWatch:
         if now_s - max(self._grew_s.values()) < self._timeout_s:
             return None
         silent_s = [now_s - grew_s for rank, grew_s in self._grew_s.items() if rank is not None]
-        return fact(Ended.HUNG, timeout_s=self._timeout_s, silent_s=silent_s)
+        first = min((rank for rank in self._grew_s if rank is not None), default=0)
+        named = {"first_rank": first} if first else {}
+        return fact(Ended.HUNG, timeout_s=self._timeout_s, silent_s=silent_s, **named)
 
 
 class ReapingWatch:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.scheduler.core import (
     OVER_NODES,
     WHOLE_GPUS,
+    Constraints,
     Decisions,
     Device,
     Policy,
@@ -111,6 +112,23 @@ def test_devices_are_kept_for_a_job_over_servers_so_that_it_starts_at_last():
     decisions = decide(state(devices, first, later, busy), POLICY)
 
     assert not decisions.start  # the second server's device is kept
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (("n0",), "Waits for 1 GPU on n0, where its data is; none is free."),
+        (("local", "n0"), "Waits for 1 GPU where its data is (the first server and n0); none is free."),
+    ],
+)
+def test_job_that_waits_for_servers_with_its_data_says_so(nodes, words):
+    devices = servers(1, 1)
+    where = Constraints(only_nodes=nodes, for_data=True)
+    job = queued("reads", constraints=where)
+
+    (wait,) = decide(state(devices, job, running("busy", devices[0].id, preemptible=False)), POLICY).wait
+
+    assert sentence_of(wait).startswith(words)
 
 
 def _spanning(given: State) -> State:

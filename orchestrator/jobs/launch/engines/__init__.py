@@ -1,7 +1,7 @@
 """Engines: what starts an attempt's supervisor on a node and carries orders to it.
 
 Queue, placement, launch record and checkpoints are Berth's own on every engine. ``local`` is this server; ``remote`` is
-every other, whose links keep copies here, so logs and checkpoints of any attempt are read as local files.
+every other, and each run over several, whose links keep copies here, so logs and checkpoints of any attempt are read as local files.
 """
 
 from orchestrator.jobs.launch.engines.local import LocalEngine
@@ -17,4 +17,4 @@ _LOCAL, _REMOTE = LocalEngine(), RemoteEngine()
 
 def engine_of(attempt: Attempt) -> Engine:
     """The engine that has the devices of an attempt."""
-    return _LOCAL if attempt.node == LOCAL_NODE else _REMOTE
+    return _LOCAL if attempt.node == LOCAL_NODE and not attempt.nodes else _REMOTE

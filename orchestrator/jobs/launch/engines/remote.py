@@ -8,6 +8,7 @@ from orchestrator.jobs.launch.engines.local import LocalEngine
 from orchestrator.nodes.copies import Copy
 from orchestrator.nodes.runs import NoShell, NotStarted, Order
 from orchestrator.supervisor.liveness import Liveness
+from orchestrator.supervisor.protocol.orders import order_checkpoint, order_stop
 
 STARTS_WITHIN_S = 5.0  # for which the launching worker waits; the node may take longer
 
@@ -18,7 +19,8 @@ class RemoteEngine(LocalEngine):
     def start(self, order: Order, secrets: Mapping[str, str]) -> None:
         # The link reads the secrets itself, so that none of them lies in a file.
         copy, until_s = self._copy(order), time.monotonic() + STARTS_WITHIN_S
-        copy.want()
+        for each in copy.copies:
+            each.want()
         while time.monotonic() < until_s:
             if copy.folder.supervisor.exists() or copy.is_over:
                 return
@@ -26,6 +28,17 @@ class RemoteEngine(LocalEngine):
         raise NotStarted(
             f"The other server has not started {copy.folder.root} within {STARTS_WITHIN_S:g} s; it may still do so."
         )
+
+    def stop(self, order: Order, *, reason: str, grace_s: float, saved: bool) -> bool:
+        parts = [copy.folder for copy in self._copy(order).copies[1:]]
+        for part in parts:
+            order_stop(part, reason, grace_s, saved=saved)
+        return super().stop(order, reason=reason, grace_s=grace_s, saved=saved)
+
+    def request_checkpoint(self, order: Order) -> bool:
+        for copy in self._copy(order).copies[1:]:
+            order_checkpoint(copy.folder)
+        return super().request_checkpoint(order)
 
     def open_shell(self, order: Order) -> socket.socket:
         if not self.folder(order).root.is_dir():
@@ -37,14 +50,20 @@ class RemoteEngine(LocalEngine):
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
         if not self.folder(order).root.is_dir():
             return True
-        return self._copy(order).forestall(record)
+        # The part of rank 0 last: its record is the whole run's.
+        copy = self._copy(order)
+        others = [each.forestall(record) for each in copy.copies[1:]]
+        return all(others) and copy.forestall(record)
 
     def state(self, order: Order) -> Liveness:
         return self._copy(order).state()
 
     def end_leftovers(self, order: Order) -> int:
         if self.folder(order).root.is_dir():
-            self._copy(order).end_leftovers()
+            copies = self._copy(order).copies
+            for copy in copies:
+                if len(copies) == 1 or copy.part_state() is Liveness.DYING:
+                    copy.end_leftovers()
         return 0
 
     def _copy(self, order: Order) -> Copy:
