@@ -10,7 +10,20 @@ from django.utils import timezone
 
 from orchestrator.exceptions import NotFound
 from orchestrator.jobs import pushing
-from orchestrator.models import Booking, Dataset, DatasetRoot, Device, PoolRight, Quota, Right
+from orchestrator.models import (
+    Attempt,
+    AttemptState,
+    Booking,
+    Dataset,
+    DatasetRoot,
+    Device,
+    ExitKind,
+    Lease,
+    PoolRight,
+    Quota,
+    Right,
+)
+from orchestrator.spec.job_spec import GIB
 from tests.api.conftest import ApiClient
 from tests.dashboard.markup import html_of
 
@@ -42,6 +55,17 @@ def test_an_operator_of_one_pool_changes_that_one(reader, ada, make_device, make
     assert "PATCH /api/v1/pools/lab" in page
     assert "PATCH /api/v1/pools/default" not in page
     assert "/api/v1/quotas" not in page
+
+
+def test_pool_shows_how_good_memory_claims_were(reader, ada, make_attempt, make_device):
+    claimed = {"bytes": 10 * GIB, "source": "learned", "error_percent": 5.0, "runs": 3}
+    attempt = make_attempt(devices=[make_device(0)], memory_bytes=10 * GIB, memory_claim=claimed)
+    Lease.objects.update(peak_bytes=8 * GIB)
+    Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.ENDED, kind=ExitKind.OK)
+
+    page = " ".join(html_of(reader(ada).get(reverse("pools"))).split())
+
+    assert "learned 25 % off (median of 1 run), 0 % too small." in page
 
 
 def test_an_administrator_sees_quotas(reader, root, ada, make_pool):
