@@ -136,14 +136,23 @@ def _all_devices(asked: int, pool: str) -> str:
 
 @says(Happened.DEVICES_CHOSEN)
 def _devices_chosen(
-    devices: int, least: int, most: int, used_percent: int, measured: bool, elastic: bool, wanted: bool
+    devices: int,
+    least: int,
+    most: int,
+    used_percent: int,
+    measured: bool,
+    elastic: bool,
+    wanted: bool,
+    failed: bool = False,
 ) -> str:
     """Why a job got this number of devices, and what would change it."""
     asked = f"{least} or more" if most == AS_MANY else f"{least} to {most}"
     source = "by the steps/s of earlier runs" if measured else "as a guess, because no run has shown it"
-    said = f"Takes {words.plural(devices, 'device')}; it allows {asked}."
+    said = f"Takes {words.plural(devices, 'device')}" + (f"; it allows {asked}." if most > least else ".")
     said += f" Each does {used_percent} % of what one alone would do, {source}."
-    if wanted and not elastic:
+    if wanted and failed:
+        said += " Keeps this number while it runs: this code did not resume on another one."
+    elif wanted and not elastic:
         said += " Keeps this number while it runs: the script has not been seen to resume on another one."
     return said
 
@@ -318,12 +327,17 @@ def _retried(
     claim_bytes: int | None = None,
     lighter: str | None = None,
     not_resumable: bool = False,
+    back_to: int | None = None,
     kept_devices: Sequence[str] = (),
     kept_until: str | None = None,
 ) -> str:
     when = "now" if delay_s == 0 else f"in {delay_s:.0f} s"
     if not_resumable:
         when += " without giving the trainer its checkpoint, on which it failed"
+    if back_to is not None:
+        when += (
+            f" on {words.plural(back_to, 'device')}, where it ran before: it did not resume on another number"
+        )
     if claim_bytes is not None:
         when += f" with {words.size(claim_bytes)} on each device"
     if lighter is not None:

@@ -82,3 +82,17 @@ def test_idle_times_are_whole_seconds_within_a_month(value, client_of, root, mak
     make_pool()
 
     assert client_of(root).send("PATCH", "/pools/default", {"idle_stop_after_s": value}).status_code == 400
+
+
+def test_everybody_signed_in_sees_how_good_the_claims_of_a_pool_were(client_of, anonymous, bob, earlier_runs):
+    claimed = {"bytes": 11 * GIB, "source": "learned", "error_percent": 10.0, "runs": 3}
+    Job.objects.update(memory_claim=claimed)
+    Lease.objects.update(memory_bytes=11 * GIB)
+
+    answer = client_of(bob).send("GET", "/pools/default/memory-claims")
+
+    assert answer.json() == [
+        {"source": "learned", "runs": 3, "median_error_percent": 22.2, "too_small_percent": 0.0}
+    ]
+    assert anonymous.send("GET", "/pools/default/memory-claims").status_code == 401
+    assert client_of(bob).send("GET", "/pools/none/memory-claims").status_code == 404

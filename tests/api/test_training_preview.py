@@ -3,8 +3,12 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from orchestrator.scheduler.forecast import training_preview
+from orchestrator.jobs import memory_claims
+from orchestrator.models import JobState, Lease, PlannedMemory, Sharing
+from orchestrator.scheduler.forecast import first_claims, training_preview
+from orchestrator.spec.job_spec import GIB
 
 pytestmark = pytest.mark.slow
 
@@ -78,3 +82,29 @@ def test_code_that_never_ends_is_ended_and_nothing_is_left(home, plan_as_ada, mo
 
 def test_scripts_are_not_planned(home, plan_as_ada):
     assert ask(plan_as_ada, MODEL, kind="script") is None
+
+
+def test_planner_gives_a_model_that_waits_its_first_claim(
+    home, ada, make_pool, make_device, make_job, store_script
+):
+    """The agent's part, with the real planner: a row for the first job of a key, which the next pass starts by."""
+    pool = make_pool(name="learning", sharing=Sharing.LEARNED)
+    make_device(7, memory_gib=8, pool=pool)
+    job = make_job(
+        pool=pool,
+        bundle=store_script(MODEL.encode(), "model.py"),
+        spec={"kind": "model", "entrypoint": "model.py"},
+    )
+    key = memory_claims.memory_key(job.spec_fields, job.bundle)
+    row = PlannedMemory.objects.create(key=key, pool=pool, job=job, created_at=timezone.now())
+
+    first_claims.plan(row.pk)
+
+    row.refresh_from_db()
+    job.refresh_from_db()
+    assert row.ended_at is not None
+    assert row.memory_bytes is not None
+    assert 0 < row.memory_bytes < 8 * GIB
+    assert job.state == JobState.STARTING
+    assert job.memory_claim["source"] == "planned"
+    assert Lease.objects.get().memory_bytes == job.memory_claim["bytes"]

@@ -10,7 +10,22 @@ from django.utils import timezone
 
 from orchestrator.exceptions import NotFound
 from orchestrator.jobs import pushing
-from orchestrator.models import Booking, Dataset, DatasetRoot, Device, Lender, Pilot, PoolRight, Quota, Right
+from orchestrator.models import (
+    Attempt,
+    AttemptState,
+    Booking,
+    Dataset,
+    DatasetRoot,
+    Device,
+    ExitKind,
+    Lease,
+    Lender,
+    Pilot,
+    PoolRight,
+    Quota,
+    Right,
+)
+from orchestrator.spec.job_spec import GIB
 from tests.api.conftest import ApiClient
 from tests.dashboard.markup import html_of
 
@@ -80,6 +95,17 @@ def test_device_that_a_cluster_took_back_is_not_missed(reader, ada, make_device,
     Lender.objects.create(pool=pool, system="slurm")
 
     assert device.label not in html_of(reader(ada).get(reverse("pools")))
+
+
+def test_pool_shows_how_good_memory_claims_were(reader, ada, make_attempt, make_device):
+    claimed = {"bytes": 10 * GIB, "source": "learned", "error_percent": 5.0, "runs": 3}
+    attempt = make_attempt(devices=[make_device(0)], memory_bytes=10 * GIB, memory_claim=claimed)
+    Lease.objects.update(peak_bytes=8 * GIB)
+    Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.ENDED, kind=ExitKind.OK)
+
+    page = " ".join(html_of(reader(ada).get(reverse("pools"))).split())
+
+    assert "learned 25 % off (median of 1 run), 0 % too small." in page
 
 
 def test_an_administrator_sees_quotas(reader, root, ada, make_pool):

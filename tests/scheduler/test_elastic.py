@@ -170,6 +170,59 @@ def test_script_takes_part_once_it_was_seen_to_resume_on_another_number(make_att
     assert history(running.job)[-1].startswith("1 -> 4 devices")
 
 
+def test_script_that_does_not_resume_on_another_number_goes_back_and_is_left_alone(
+    make_attempt, make_job, devices
+):
+    """It took part because a run was seen to resume; this one ends with its own error on more devices."""
+    seen = make_job(spec={"gpus": 2})
+    for number, count in ((1, 2), (2, 1)):
+        earlier = make_attempt(Job.objects.get(pk=seen.pk), state=JobState.RUNNING, devices=devices[:count])
+        Attempt.objects.filter(pk=earlier.pk).update(
+            resumed_from="step-10" if number == 2 else "", first_step_at=timezone.now()
+        )
+        leave(earlier)
+    lifecycle.cancel(Job.objects.get(pk=seen.pk), by="test")
+    first = long_running(make_attempt, make_job, devices[:1], kind="script")
+    Attempt.objects.filter(pk=first.pk).update(first_step_at=timezone.now())
+    job = first.job
+    passes.run_pass()
+    leave(first)
+    passes.run_pass()
+    second = Attempt.objects.get(job=job, number=2)
+    assert second.leases.count() == 4
+    Attempt.objects.filter(pk=second.pk).update(resumed_from="step-10")
+    lifecycle.claim_launch(second, timezone.now())
+    lifecycle.run(second, started_at=timezone.now())
+    lifecycle.end(
+        second, Ending(kind=ExitKind.USER_ERROR, how=sentence_only("ValueError: 4 ranks."), at=timezone.now())
+    )
+
+    assert history(Job.objects.get(pk=job.pk))[-1].endswith(
+        "on 1 device, where it ran before: it did not resume on another number."
+    )
+    Job.objects.filter(pk=job.pk).update(not_before=None, next_try_at=None)
+    lifecycle.back_to_queue(Job.objects.get(pk=job.pk), now=timezone.now())
+    passes.run_pass()
+
+    assert held(job) == 1
+    assert history(job)[-1].endswith(
+        "Keeps this number while it runs: this code did not resume on another one."
+    )
+    an_hour_on = timezone.now() + timedelta(hours=1)
+    passes.run_pass(an_hour_on)
+    assert held(job) == 1
+
+
+def test_script_whose_error_has_other_causes_is_not_retried(make_attempt, make_job, devices):
+    attempt = long_running(make_attempt, make_job, devices[:2], kind="script")
+
+    job = lifecycle.end(
+        attempt, Ending(kind=ExitKind.USER_ERROR, how=sentence_only("ValueError."), at=timezone.now())
+    )
+
+    assert job.state == JobState.FAILED
+
+
 @pytest.mark.code("F76")
 def test_job_that_is_killed_while_it_grows_gets_the_devices_that_work_then(make_attempt, make_job, devices):
     attempt = long_running(make_attempt, make_job, devices[:1])

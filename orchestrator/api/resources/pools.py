@@ -62,7 +62,7 @@ WHO_SEES = "who sees jobs that do not say it: private, project or lab; empty: as
 
 class ClaimAccuracyOut(BaseModel):
     source: str = Field(description="source of the claims, or planner: what it expects, without a margin")
-    runs: int
+    runs: int = Field(description="finished runs that were compared, 200 at most")
     median_error_percent: float = Field(description="of the measured peak")
     too_small_percent: float = Field(description="share of the runs that needed more")
 

@@ -15,6 +15,7 @@ from orchestrator.jobs.lifecycle.ending import ColumnsOfEnd, Ending
 from orchestrator.jobs.lifecycle.last_seen import leases_of, lift_fences
 from orchestrator.jobs.lifecycle.requests import hold_if_wanted
 from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
+from orchestrator.jobs.numbers_of_devices import number_before
 from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,
@@ -178,7 +179,9 @@ def _retry_or_fail(job: Job, ending: Ending, common: ColumnsOfEnd) -> None:
     outgrew = out_of_memory and ending.claim_bytes is not None and not ending.crowded_out
     crowded_out = out_of_memory and ending.crowded_out
     lighter = ending.lighter is not None
+    back_to = number_before(job) if ending.kind == ExitKind.USER_ERROR and not ending.progressed else None
     retried = ending.kind in RETRIED_KINDS or outgrew or crowded_out or lighter or ending.not_resumable
+    retried = retried or back_to is not None
     if never_ran or not ending.retriable or failures > budget or not retried:
         why = fact(Happened.GIVEN_UP, ending=ending.how, **_why_not_again(ending, failures, budget))
         move(job, JobState.FAILED, actor="supervisor", why=why, **common)
@@ -186,6 +189,8 @@ def _retry_or_fail(job: Job, ending: Ending, common: ColumnsOfEnd) -> None:
     delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
     kept_until = keeping.kept_until(job, ending, delay_s)
     different: Facts = {"not_resumable": True} if ending.not_resumable else {}
+    if back_to is not None:
+        different["back_to"] = back_to
     if outgrew and ending.claim_bytes is not None:
         common["claim_floor_bytes"] = different["claim_bytes"] = ending.claim_bytes
     if ending.lighter is not None:

@@ -14,6 +14,7 @@ from orchestrator.scheduler.forecast import training_preview
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 1  # a planner takes seconds of a core
+LONGEST_S = 120.0  # longer than a job waits for it: the answer also serves later jobs with the same code
 MOST_KEPT = 2000
 
 
@@ -46,8 +47,10 @@ def plan(number: int) -> None:
     job = row.job
     planned_bytes = None
     try:
-        answer = training_preview.preview(job.owner, job.spec, job) or {"devices": []}
+        answer = training_preview.preview(job.owner, job.spec, job, longest_s=LONGEST_S) or {"devices": []}
         table = next((one for one in answer["devices"] if one["gpus"] == job.gpus), None)
+        if answer.get("error"):
+            logger.info("The memory of job %s was not planned: %s", job.pk, answer["error"])
         if table and table["chosen"] and table["chosen"]["memory_bytes"]:
             planned_bytes = round(table["chosen"]["memory_bytes"])
     except Exception:

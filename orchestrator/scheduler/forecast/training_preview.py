@@ -53,7 +53,9 @@ class DeviceCountPreview(TypedDict):
     candidates: Sequence[Mapping[str, Any]]  # as ``training_plans.read_candidates`` returns them
 
 
-def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] | None:
+def preview(
+    user: AbstractBaseUser, spec: JobSpec, job: Job, *, longest_s: float = LONGEST_S
+) -> dict[str, Any] | None:
     """The candidates for each number of devices up to the job's; None for scripts, and for code or data not here yet."""
     if spec.kind != "model" or not job.bundle or any(map(looks_remote, spec.datasets)):
         return None
@@ -67,7 +69,8 @@ def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] |
     cached = folder / f"{key}.json"
     answer: Mapping[str, Any] | None = read_record(cached)
     if answer is None:
-        answer = _run(folder / f"{key}.{secrets.token_hex(4)}", spec, job, counts, memory_bytes, data)
+        root = folder / f"{key}.{secrets.token_hex(4)}"
+        answer = _run(root, spec, job, counts, memory_bytes, data, longest_s)
         if "tables" in answer:
             write_record(cached, dict(answer))
             _forget_old(folder)
@@ -93,14 +96,20 @@ def _device_memory(job: Job) -> int | None:
 
 
 def _run(
-    root: Path, spec: JobSpec, job: Job, counts: list[int], memory_bytes: int | None, data: dict[str, Path]
+    root: Path,
+    spec: JobSpec,
+    job: Job,
+    counts: list[int],
+    memory_bytes: int | None,
+    data: dict[str, Path],
+    longest_s: float,
 ) -> Mapping[str, Any]:
     """The planner's answer, or ``{"error": sentence}``; removes the planner's folder."""
     folder = AttemptFolder(root)
     try:
         _prepare(folder, spec, job, counts, memory_bytes, data)
         spawn(folder, python=sys.executable, secrets={})
-        return _wait(folder)
+        return _wait(folder, longest_s)
     except interpreters.DoesNotStart as error:
         return {"error": str(error)}
     except (SpawnFailed, OSError) as error:
@@ -181,11 +190,11 @@ def _answer(folder: AttemptFolder) -> Path:
     return folder.root / "output" / "plan.json"
 
 
-def _wait(folder: AttemptFolder) -> Mapping[str, Any]:
-    deadline_s = time.monotonic() + LONGEST_S
+def _wait(folder: AttemptFolder, longest_s: float) -> Mapping[str, Any]:
+    deadline_s = time.monotonic() + longest_s
     while read_record(folder.exit) is None:
         if time.monotonic() > deadline_s:
-            return {"error": f"The planner did not finish within {LONGEST_S:.0f} s."}
+            return {"error": f"The planner did not finish within {longest_s:.0f} s."}
         time.sleep(_POLL_S)
     path = _answer(folder)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _ANSWER_BYTES:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from django.db.models import Count
 
 from orchestrator.facts.events import Happened
+from orchestrator.jobs.numbers_of_devices import failed_on_another_number, goes_back_to
 from orchestrator.jobs.training_plans import parse_plan
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.scheduler import core
@@ -25,10 +26,12 @@ def scalings(jobs: Iterable[Job]) -> dict[str, core.Scaling]:
 def _scaling(job: Job) -> core.Scaling:
     spec = job.spec_fields
     is_model = spec.get("kind") == "model"
+    kept = goes_back_to(job)
+    resumes = (is_model or resumed_on_another_number(job)) and not failed_on_another_number(job.bundle)
     scaling = core.Scaling(
-        spec.get("min_gpus") or spec["gpus"],
-        spec["max_gpus"],
-        elastic=bool(spec.get("elastic", True)) and (is_model or resumed_on_another_number(job)),
+        kept or spec.get("min_gpus") or spec["gpus"],
+        kept or spec["max_gpus"],
+        elastic=bool(spec.get("elastic", True)) and resumes,
         batch=_batch(job) if is_model else None,
     )
     serial = core.learn_serial((*_own_rates(job), *_rates_of_code(job)))

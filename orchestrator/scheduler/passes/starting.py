@@ -11,6 +11,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
+from orchestrator.jobs.numbers_of_devices import failed_on_another_number
 from orchestrator.models import Device, Job, Lease
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.scheduler import core
@@ -62,6 +63,7 @@ def _note_count(job: Job, count: int, scaling: core.Scaling | None) -> None:
         measured=scaling.measured,
         elastic=scaling.elastic,
         wanted=bool(job.spec_fields.get("elastic", True)),
+        failed=not scaling.elastic and failed_on_another_number(job.bundle),
     )
     lifecycle.remark(job, chosen, actor="scheduler")
 
