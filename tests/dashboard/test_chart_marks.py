@@ -1,6 +1,6 @@
 """Marks on a job's charts: slowdowns of its devices, and neighbours that came and left."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -44,7 +44,9 @@ def marks_of(attempt: Attempt) -> list[tuple[str, str, float, int | None]]:
 
 def beside(make_attempt, device, name: str, begin: float, end: float | None) -> None:
     other = make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=GIB, name=name)
-    Lease.objects.filter(attempt=other).update(started_at=at(begin), ended_at=None if end is None else at(end))
+    Lease.objects.filter(attempt=other).update(
+        started_at=at(begin), ended_at=None if end is None else at(end)
+    )
 
 
 def test_a_neighbour_is_marked_where_it_came_and_left_while_the_job_ran(make_attempt, running, device):
