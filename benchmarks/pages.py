@@ -20,7 +20,12 @@ FIGURES = (
     Figure("overview_lcp_ms", "ms", "Overview, nothing cached: the largest paint, median of 5", target=600),
     Figure("overview_bytes", "B", "Overview: everything that travelled until it stands", target=150_000),
     Figure("job_lcp_ms", "ms", "a job's page with charts: the largest paint, median of 5", target=1_000),
-    Figure("job_bytes", "B", "a job's page with charts: everything that travelled until they stand", target=300_000),
+    Figure(
+        "job_bytes",
+        "B",
+        "a job's page with charts: everything that travelled until they stand",
+        target=300_000,
+    ),
     Figure("tick_ms", "ms", "one tick of the wall, 8 devices: handling and drawing, median", target=8),
     Figure("chart_update_ms", "ms", "one chart of 8 series with 500 buckets drawn anew, median", target=50),
     Figure("pixel_p95_ms", "ms", "from a device's reading to the frame that shows it, 95 %", target=1_500),

@@ -114,7 +114,9 @@ def change_entry(
     if as_json:
         show_json(changed.json)
     else:
-        say(f"Changed {safe(changed.name)}: {_local(changed.json['from'])} to {_local(changed.json['until'])}.")
+        say(
+            f"Changed {safe(changed.name)}: {_local(changed.json['from'])} to {_local(changed.json['until'])}."
+        )
 
 
 def _devices(text: str) -> int | list[str]:

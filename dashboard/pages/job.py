@@ -19,7 +19,7 @@ from berth import words
 from berth.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS, started_words
 from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
-from dashboard.parts import failure, forms, job_places, kept_code, remedies, rows, showing, wall
+from dashboard.parts import chart_marks, failure, forms, job_places, kept_code, remedies, rows, showing, wall
 from dashboard.parts.comparison import device_s_of
 from dashboard.parts.result_files import MOST_FILES, file_card
 from orchestrator.api.resources.environments import log_of, show_fetch
@@ -131,6 +131,7 @@ def job(request: HttpRequest, job_id: UUID, place: str = "") -> HttpResponse:
                 {"step": kept.row.step, "at": kept.row.created_at.timestamp()} for kept in checkpoints_kept
             ],
             "notes": showing.note_marks(found),
+            "events": chart_marks.device_marks(found, attempts),
             "final": found.is_final,
         },
     }

@@ -31,6 +31,7 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):
     """Hashed storage that also rewrites the relative imports of our scripts."""
 
     support_js_module_import_aggregation = True
+    max_post_process_passes = 16  # a chain of imports takes a pass a link; it ends when no name changes
 
     def _save(self, name: str, content: "File[Any]") -> str:
         """Minify our own scripts; third-party files stay as they are."""

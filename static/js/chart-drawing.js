@@ -141,19 +141,19 @@ export function layoutOf(chart, series, scale) {
             scale.axis.rangemode === "tozero",
           )
         : [],
-    // An attempt is a dashed line through the chart, a note a dotted one, a checkpoint a short one at its foot.
-    shapes: chart.marks.map(({ attempt, note, x }) => ({
-      type: "line",
-      xref: "x",
-      yref: "paper",
-      x0: drawnX(xKind, x),
-      x1: drawnX(xKind, x),
-      y0: 0,
-      y1: attempt || note ? 1 : 0.06,
-      line:
-        attempt || note ? { color: colour("edge"), width: 1, dash: note ? "dot" : "dash" } : { color: colour("good"), width: 2 },
-    })),
+    shapes: chart.marks.map((mark) => markOf(mark, xKind)),
   };
+}
+
+// An attempt is a dashed line through the chart, a note and a slowdown dotted ones, a checkpoint a short one at its foot, a
+// neighbour on its devices a short one at its top.
+function markOf({ attempt, note, event, kind, x }, xKind) {
+  const at = drawnX(xKind, x);
+  const shape = { type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, name: event ?? note ?? "" };
+  if (kind === "slowed") return { ...shape, line: { color: colour("warning"), width: 1, dash: "dot" } };
+  if (event) return { ...shape, y0: 0.9, line: { color: colour("accent"), width: 2, dash: kind === "left" ? "dot" : "solid" } };
+  if (attempt || note) return { ...shape, line: { color: colour("edge"), width: 1, dash: note ? "dot" : "dash" } };
+  return { ...shape, y1: 0.06, line: { color: colour("good"), width: 2 } };
 }
 
 // The line's name at its end, above it.

@@ -122,7 +122,12 @@ export class Drawing {
     const [low, high] = [y0, y1].map((y) => round(this.y.length * (1 - y)));
     const dash = DASHES[line.dash] ? { "stroke-dasharray": DASHES[line.dash] } : {};
     const look = { stroke: line.color, "stroke-width": line.width, fill: "none", ...dash };
-    return part("path", { d: `M${left} ${low}L${right} ${high}`, ...look, class: `mark ${name ?? ""}` });
+    const mark = part("path", { d: `M${left} ${low}L${right} ${high}`, ...look, class: "mark" });
+    if (!name) return mark;
+    const title = part("title", {});
+    title.textContent = name;
+    mark.append(title);
+    return mark;
   }
 
   // The place of a label on a logarithmic axis is a power, as Plotly has it.

@@ -5,6 +5,7 @@ import { clock, duration, value } from "./words.js";
 
 const TREND_SHARE = 0.1; // of what is shown, at its end
 const STEADY_PERCENT = 0.5;
+const MOST_EVENTS = 5; // said, the newest
 
 // Where the newest attempt is: what earlier ones left beyond it does not count.
 function newest({ x, tail }) {
@@ -57,6 +58,9 @@ export function sentence(chart, data, notes) {
       const what = attempt ? `attempt ${attempt} from` : `note of ${note} at`;
       parts.push(`${what} ${placeWords(chart.xKind, x)}`);
     }
+  const events = chart.marks.filter(({ event }) => event);
+  for (const { event, x } of events.slice(-MOST_EVENTS)) parts.push(`${event} at ${placeWords(chart.xKind, x)}`);
+  if (events.length > MOST_EVENTS) parts.push(`${value(events.length - MOST_EVENTS)} earlier marks`);
   const text = [...parts, ...notes].join("; ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }

@@ -20,11 +20,11 @@ export class Metrics {
   #rereadTimer = 0;
   #first;
 
-  // checkpoints: {step, at} of each that is kept; notes: {step, note}.
+  // checkpoints: {step, at} of each that is kept; notes: {step, note}; events: {step, at, event, kind} of its devices.
   // seams: {attempt, step, at} for each attempt after the first; step is null where it started from the beginning.
-  constructor(job, seams, { colour = 1, checkpoints = [], notes = [] } = {}) {
+  constructor(job, seams, { colour = 1, checkpoints = [], notes = [], events = [] } = {}) {
     this.colour = `job-${colour}`;
-    this.checkpoints = [...checkpoints, ...notes];
+    this.checkpoints = [...checkpoints, ...notes, ...events];
     this.#numbers = new Numbers(job);
     this.#seams = seams;
     this.box = by("charts");

@@ -112,3 +112,14 @@ def test_only_the_names_that_pages_use_are_compressed(tmp_path):
         *(hashed + end for end in ("", ".gz", ".br")),
         "staticfiles.json",
     }
+
+
+def longest_chain(name: str, needs: dict[str, set[str]]) -> int:
+    return 1 + max((longest_chain(one, needs) for one in needs[name]), default=0)
+
+
+def test_names_with_hashes_settle_within_the_passes_that_collecting_them_has():
+    """Each pass gives the files one link further up the chain their last names."""
+    needs = imports()
+
+    assert max(longest_chain(name, needs) for name in needs) < HashedStaticFiles.max_post_process_passes

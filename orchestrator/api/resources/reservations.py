@@ -109,14 +109,14 @@ def get_reservation(request: ApiRequest, reservation_id: int) -> ReservationOut:
 
 
 @router.patch("/{int:reservation_id}", response=ReservationOut, auth=OPERATORS, by_alias=True)
-def change_reservation(
-    request: ApiRequest, reservation_id: int, body: ReservationChange
-) -> ReservationOut:
+def change_reservation(request: ApiRequest, reservation_id: int, body: ReservationChange) -> ReservationOut:
     """Change time, devices, people, name or note of a booking; it is checked as a new one would be."""
     row = get_object_or_404(_rows(), pk=reservation_id)
     rights.check_operate(request.user, row.pool_id)
     given = body.model_dump(exclude_unset=True)
-    ends = {name: given[name] for name in ("until", "repeat_until") if name in given}  # null says something there
+    ends = {
+        name: given[name] for name in ("until", "repeat_until") if name in given
+    }  # null says something there
     changes = {name: value for name, value in given.items() if value is not None} | ends
     calendar.change(row, by=request.user, **changes, address=audit.address_of(request))
     return show_reservation(_rows().get(pk=row.pk))

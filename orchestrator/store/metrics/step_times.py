@@ -1,5 +1,6 @@
 """Which step an attempt had reached at a time, and when it reported a step."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from orchestrator.store.metrics.journal import lengths_after, read_state
 from orchestrator.store.metrics.stored_columns import read_column
 
 _RECENT_POINTS = 10_000
+_MOST_POINTS = 100_000  # of a series that tells the steps of a whole attempt, where there is one with fewer
 
 
 def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0.0) -> int | None:
@@ -58,3 +60,22 @@ def time_of(folder: Path, attempt: int, step: int) -> float | None:
     column = read_column(folder, journal_names, attempt, series, 0, count)
     nearest = int(np.argmin(np.abs(column.step - step)))
     return float(column.ms[nearest]) / 1000
+
+
+def steps_at(folder: Path, attempt: int, at_s: Sequence[float]) -> list[int | None]:
+    """The step that an attempt had reached at each of these times; None before its first point."""
+    journal_names, records = read_state(folder)
+    counts = {
+        series: count
+        for (number, series), count in lengths_after(records, journal_names).items()
+        if number == attempt and count
+    }
+    if not counts:
+        return [None] * len(at_s)
+    few = {series: count for series, count in counts.items() if count <= _MOST_POINTS}
+    series = max(few, key=few.__getitem__) if few else min(counts, key=counts.__getitem__)
+    column = read_column(folder, journal_names, attempt, series, 0, counts[series])
+    order = np.argsort(column.ms, kind="stable")
+    ms, step = column.ms[order], column.step[order]
+    places = np.searchsorted(ms, np.asarray(at_s) * 1000, side="right") - 1
+    return [int(step[place]) if place >= 0 else None for place in places]
