@@ -73,7 +73,9 @@ def describe(
         lease.device
         for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
     ]
-    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(job)}
+    chosen = _datasets(job)
+    names = datasets.names_in_a_job(chosen)
+    data = {name: datasets.checked_path(dataset) for name, dataset in zip(names, chosen, strict=True)}
     data |= fetches.paths_of(job)
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
