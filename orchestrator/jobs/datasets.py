@@ -3,6 +3,8 @@
 import os
 import re
 import stat
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
@@ -208,6 +210,12 @@ def check_readable(dataset: Dataset) -> None:
 def full_name(dataset: Dataset) -> str:
     """Its name with its version."""
     return f"{dataset.name}@{dataset.version}"
+
+
+def names_in_a_job(chosen: Sequence[Dataset]) -> list[str]:
+    """What a job calls its datasets, in variables and placeholders: each by its name, several versions of one by both."""
+    often = Counter(each.name for each in chosen)
+    return [each.name if often[each.name] == 1 else f"{each.name}@{each.version}" for each in chosen]
 
 
 def variable_of(name: str) -> str:

@@ -110,7 +110,9 @@ class RecipeSpec(BaseModel):
     learning_rate: Annotated[Number, Field(gt=0, le=100)] | None = Field(None, description="of the student")
     onnx: StrictBool = Field(True, description="export to ONNX as well as to a torch program")
     others: list[Reference] = Field(
-        default_factory=list, max_length=31, description="models to average or to ask with it, of other names"
+        default_factory=list,
+        max_length=31,
+        description="models to average or to ask with it, such as digits@2",
     )
     settings: list[dict[str, StrictBool | StrictInt | float | StrictStr]] = Field(
         default_factory=list,

@@ -33,7 +33,7 @@ def create(user: User, model: ModelVersion, asked: RecipeSpec) -> ModelRecipe:
     options = _inherited(origin) | asked.options()
     if "model" not in options:
         options["model"] = _script_of(origin)
-    others = [promotion.find(each, user) for each in asked.others]
+    others = _others(user, model, asked)
     name = _result_name(model, asked)
     spec = intake.parse_spec(_fields(origin, model, asked, options, others))
     recipe = ModelRecipe(
@@ -51,6 +51,20 @@ def create(user: User, model: ModelVersion, asked: RecipeSpec) -> ModelRecipe:
 
     intake.accept(user, spec, beside=beside)
     return recipe
+
+
+def _others(user: User, model: ModelVersion, asked: RecipeSpec) -> list[ModelVersion]:
+    """The models beside the first one, each once."""
+    others = [promotion.find(each, user) for each in asked.others]
+    seen = {model.pk}
+    for each in others:
+        if each.pk in seen:
+            sentence = (
+                f"{each.dataset.reference} is named twice; an average or ensemble takes each model once."
+            )
+            raise Impossible(sentence, fields={"others": [sentence]})
+        seen.add(each.pk)
+    return others
 
 
 def _origin(user: User, model: ModelVersion) -> Job:
@@ -119,12 +133,13 @@ def _fields(
     read = ModelVersion.objects.filter(dataset__name__in=[_name_of(each) for each in spec.datasets])
     models |= {each.dataset.reference for each in read.select_related("dataset__owner")}
     data = [each for each in spec.datasets if each not in models]
+    names = datasets.names_in_a_job([each.dataset for each in chosen])
     gpus = min(1, spec.gpus) if asked.gpus is None else asked.gpus
     fields: JobFields = {name: origin.spec_fields.get(name) for name in _SAME}
     fields |= {
         "name": asked.job_name or f"{asked.recipe} {model.dataset.name}@{model.dataset.version}",
         "module": MODULE,
-        "args": words_of(asked.recipe, options, [f"{{dataset:{each.dataset.name}}}" for each in chosen]),
+        "args": words_of(asked.recipe, options, [f"{{dataset:{name}}}" for name in names]),
         "datasets": [*(each.dataset.reference for each in chosen), *data],
         "gpus": gpus,
         "gpu_memory_gib": asked.gpu_memory_gib,

@@ -40,7 +40,7 @@ def take_over(recipe: ModelRecipe) -> None:
     job = recipe.job
     report = read_report(job) if job is not None else None
     if job is None or job.state != JobState.SUCCEEDED or report is None:
-        _end(recipe, RecipeOutcome.JOB_ENDED, report)
+        _end(recipe, RecipeOutcome.JOB_ENDED, report, error=(report and report.error) or "")
     elif report.gate is not None and not report.gate.passed:
         _end(recipe, RecipeOutcome.GATE_FAILED, report)
     elif not recipe.result_name:

@@ -51,6 +51,7 @@ class ReportOut(BaseModel):
     left_out: list[Text] = Field(
         default_factory=list, max_length=10_000, description="parts that stayed as they were"
     )
+    error: Text | None = Field(None, description="why the recipe could not work; null: it could")
     checkpoint: Annotated[str, Field(max_length=100)] | None = Field(
         None, description="of the recipe's job, with the result"
     )

@@ -28,6 +28,8 @@ def say_outcome(
             f"The accuracy gate failed: {metric} is {words.value(value)} and has to be {bound} {words.value(limit)}. "
             "No model was made; a result stays among the checkpoints of the job."
         )
+    if outcome == "job_ended" and error:
+        return f"The job ended without a result. {error}"
     return {
         "": "",
         "measured": f"{metric} is {words.value(value)}." if metric and value is not None else "Measured.",

@@ -55,7 +55,7 @@ DATASET_REFERENCE = re.compile(
     r"(?:(?!\.{1,2}/)[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
 )
 PLACEHOLDER = re.compile(
-    r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
+    r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+(?:@[A-Za-z0-9._-]+)?))\}"
 )
 _RANGE = re.compile(r"(?P<least>\d{1,6})\.\.(?P<most>\d{1,6})|<=(?P<at_most>\d{1,6})", re.ASCII)
 

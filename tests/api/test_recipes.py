@@ -137,6 +137,16 @@ def test_a_recipe_without_a_usable_result_says_so(client, model, home, report, s
     assert client.send("GET", "/models/digits/recipes").json()["results"][0]["detail"]
 
 
+def test_the_reason_of_a_recipe_that_could_not_work_is_its_outcome(client, model, home):
+    ask(client, "export")
+    why = "ONNX does not know the operator aten._linalg_eigh; write the layer with others, or export without ONNX."
+    recipe = end(home, report={"v": 1, "error": why}, state=JobState.FAILED)
+
+    assert recipe.outcome == "job_ended"
+    told = client.send("GET", "/models/digits/recipes").json()["results"][0]
+    assert told["detail"] == f"The job ended without a result. {why}"
+
+
 def test_an_evaluation_makes_no_model(client, model, home):
     ask(client, "evaluate", gpus=1)
     recipe = end(home, report=report_of(checkpoint=None))
@@ -172,6 +182,30 @@ def test_export_adds_the_packages_of_onnx_unless_it_is_left_out(client, model):
     assert job is not None
     assert job.spec.with_packages == []
     assert "--no-onnx" in job.spec.args
+
+
+def test_two_versions_of_one_model_are_averaged(client, model, trained, home):
+    store.write(home.job(trained.pk).checkpoints, 1, 9, {}, lambda file: file.write(b"later"))
+    Checkpoint.objects.create(
+        job=trained,
+        attempt_number=1,
+        step=9,
+        name="checkpoint 1-9",
+        source="library",
+        size_bytes=5,
+        created_at=timezone.now(),
+    )
+    later = client.send("POST", "/models", {"name": "digits", "job": str(trained.pk), "checkpoint": "9"})
+    assert later.json()["reference"] == "ada/digits@2", later.content
+
+    answer = client.send("POST", "/models/digits@1/recipes", {"recipe": "average", "others": ["digits@2"]})
+
+    job = Job.objects.get(pk=answer.json()["job"])
+    assert job.spec.datasets == ["ada/digits@1", "ada/digits@2"]
+    assert {"--weights={dataset:digits@1}", "--with={dataset:digits@2}"} <= set(job.spec.args)
+    twice = client.send("POST", "/models/digits@1/recipes", {"recipe": "average", "others": ["digits@1"]})
+    assert twice.status_code == 422
+    assert "is named twice" in twice.json()["detail"]
 
 
 def test_int4_weights_by_training_with_rounded_ones_are_asked_for_and_named(client, model):

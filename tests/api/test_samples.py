@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from berth.cli.app import app
-from berth.client import Berth, Job, Service, Sweep
+from berth.client import Berth, Federation, Job, Service, Sweep
 from orchestrator.api import api
 from orchestrator.api.http.samples import ADDRESS, SAMPLES
 
@@ -78,7 +78,8 @@ def test_the_client_has_what_python_calls(operation: str) -> None:
             held: type = Berth
         else:
             named = ast.unparse(owner)
-            held = Sweep if "sweep" in named else Service if "service" in named else Job
+            kinds = {"sweep": Sweep, "service": Service, "federation": Federation}
+            held = next((kind for word, kind in kinds.items() if word in named), Job)
         assert callable(getattr(held, call.func.attr))
 
 

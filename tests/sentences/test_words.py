@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.events import Happened, ServiceFact, SweepFact
+from orchestrator.facts.events import FederationFact, Happened, ServiceFact, SweepFact
 from orchestrator.facts.record import NOTHING, TOLD, Fact, fact, sentence_only
 from orchestrator.scheduler.core import WaitCode
 from orchestrator.sentences import TABLE, say
 from orchestrator.sentences.waits import WAITS, say_wait
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
-CODES = {"Happened": Happened, "Ended": Ended, "SweepFact": SweepFact, "ServiceFact": ServiceFact}
+CODES = {
+    "Happened": Happened,
+    "Ended": Ended,
+    "SweepFact": SweepFact,
+    "ServiceFact": ServiceFact,
+    "FederationFact": FederationFact,
+}
 OF_ANY_ENDING = {"met", "disk_full"}
 
 
@@ -26,7 +32,11 @@ def made_facts() -> Iterator[tuple[str, str, set[str], bool]]:
                     func=ast.Name(id="fact"),
                     args=[
                         ast.Attribute(
-                            value=ast.Name(id=("Happened" | "Ended" | "SweepFact" | "ServiceFact") as kind),
+                            value=ast.Name(
+                                id=(
+                                    "Happened" | "Ended" | "SweepFact" | "ServiceFact" | "FederationFact"
+                                ) as kind
+                            ),
                             attr=name,
                         )
                     ],
@@ -38,7 +48,7 @@ def made_facts() -> Iterator[tuple[str, str, set[str], bool]]:
 
 
 def test_every_code_has_words():
-    assert {*Happened, *Ended, *SweepFact, *ServiceFact} == TABLE.keys()
+    assert {*Happened, *Ended, *SweepFact, *ServiceFact, *FederationFact} == TABLE.keys()
     assert set(WaitCode) <= WAITS.keys()
 
 
@@ -63,7 +73,7 @@ def test_every_code_is_made_somewhere():
     made |= {code for code in Happened if code.startswith("run_")}  # by a table in follow
     made |= {Happened.SUBMITTED}  # of all members of an array at once
 
-    assert {*Happened, *Ended, *SweepFact, *ServiceFact} - made == set()
+    assert {*Happened, *Ended, *SweepFact, *ServiceFact, *FederationFact} - made == set()
 
 
 def test_a_fact_comes_back_from_json_with_the_facts_in_it():

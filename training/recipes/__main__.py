@@ -12,7 +12,16 @@ from torch import nn
 
 from training.config import TrainConfig
 from training.recipes import changing, explain, export, folds, named, weights
-from training.recipes.gate import MAX_LOSS, VERSION, Report, gate_of_change, gate_of_value, say, write_report
+from training.recipes.gate import (
+    MAX_LOSS,
+    VERSION,
+    Report,
+    gate_of_change,
+    gate_of_value,
+    say,
+    write_error,
+    write_report,
+)
 from training.recipes.measure import Evaluate, Measured, measure
 from training.recipes.named import RecipeError, Samples
 
@@ -263,6 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> Any:
     try:
         report = run(arguments)
     except RecipeError as error:
+        write_error(str(error))
         sys.exit(str(error))
     sys.stdout.write(say(report) + "\n")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -10,6 +11,7 @@ from training.report import default_reporter
 
 REPORT = "recipe.json"  # in the output folder; the server reads it once the job has ended
 VERSION = 1
+LONGEST_ERROR = 1_000  # characters, as the server reads it
 MAX_LOSS = 0.02
 
 
@@ -67,13 +69,23 @@ def _value(measured: Measured, like: Measured) -> float:
     return next(each["value"] for each in measured["metrics"] if each["name"] == name)
 
 
-def write_report(report: Report) -> Path:
-    """Write the report into the output folder, and show its figures among the job's metrics."""
+def write_error(sentence: str) -> Path:
+    """Write why a recipe could not work in the place of its report."""
+    return _write({"v": VERSION, "error": sentence[:LONGEST_ERROR]})
+
+
+def _write(content: Mapping[str, object]) -> Path:
     folder = Path(os.environ.get("BERTH_OUTPUT_DIR") or ".")
     folder.mkdir(parents=True, exist_ok=True)
     part, path = folder / f".{REPORT}.part", folder / REPORT
-    part.write_text(json.dumps(report, allow_nan=False))
+    part.write_text(json.dumps(content, allow_nan=False))
     part.replace(path)
+    return path
+
+
+def write_report(report: Report) -> Path:
+    """Write the report into the output folder, and show its figures among the job's metrics."""
+    path = _write(report)
     if (measured := report["after"] or report["before"]) is not None:
         default_reporter().report(1, **{each["name"]: each["value"] for each in measured["metrics"]})
     return path

@@ -19,6 +19,7 @@ from orchestrator.api.http.schema import Schema
 ADDRESS = "http://berth.invalid"  # replaced by the server's address when the page is sent
 IN_PATHS = {
     "job_id": "4f2a91c3",
+    "federation": "7b03d2e8",
     "sweep_id": "7b03d2e8",
     "step": "latest",
     "path": "model.pt",

@@ -90,7 +90,8 @@ def describe(
         leases = [lease for lease in leases if lease.device.node == node]
     devices = [lease.device for lease in leases]
     registered = {dataset: datasets.checked_path(dataset) for dataset in _datasets(job)}
-    data = {dataset.name: path for dataset, path in registered.items()}
+    names = datasets.names_in_a_job(list(registered))
+    data = dict(zip(names, registered.values(), strict=True))
     data |= fetches.paths_of(job)
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]

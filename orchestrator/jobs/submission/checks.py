@@ -212,9 +212,12 @@ def _check_source(user: AbstractBaseUser, spec: JobSpec) -> None:
 
 def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
     """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
+    found = {each.reference: each for each in (_dataset_of(reference, user) for reference in spec.datasets)}
+    here = [each for each in found.values() if isinstance(each, Dataset)]
+    names = {each.reference: name for each, name in zip(here, datasets.names_in_a_job(here), strict=True)}
     reference_of: dict[str, str] = {}
-    for dataset in (_dataset_of(reference, user) for reference in spec.datasets):
-        variable = datasets.variable_of(dataset.name)
+    for dataset in found.values():
+        variable = datasets.variable_of(names.get(dataset.reference, dataset.name))
         if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
             sentence = (
                 f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them"
