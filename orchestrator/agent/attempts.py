@@ -102,14 +102,14 @@ class AttemptWatch:
             lifecycle.regain_sight(self.attempt)
         elif is_silent(self.attempt.job, timezone.now()):
             self._note_silence(self.attempt.job)
-        if (
-            state == JobState.RUNNING and not self.attempt.job.is_session
-        ):  # whose terminals may well stop programs
+        if state == JobState.RUNNING:
             self._note_halt()
 
     def _note_halt(self) -> None:
         """Record that a process of the run is stopped, or goes on again."""
-        if (news := self.halts.look_in_time(self.folder, time.monotonic())) is not None:
+        news = self.halts.look_in_time(self.folder, time.monotonic())
+        # People may well stop programs in a session's terminals.  A turn without news costs no query.
+        if news is not None and not self.attempt.job.is_session:
             lifecycle.remark(self.attempt.job, news, actor="agent")
 
     def _note_silence(self, job: Job) -> None:
