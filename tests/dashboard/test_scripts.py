@@ -59,7 +59,7 @@ def test_what_a_page_loads_is_small():
 
 def test_all_of_our_scripts_together_are_within_their_budget():
     """Nobody loads all: the sum tells when they grow, and pages are held to theirs above."""
-    assert weight_bytes(set(imports())) <= 63_500
+    assert weight_bytes(set(imports())) <= 63_700
 
 
 def test_what_strips_our_scripts_reads_them_right():
