@@ -1,7 +1,7 @@
 """This library under another name, for code that has a package of its own called ``training``.
 
-Standard library only.  The entry loads this file by its path, and only for a program of ours that the code's own
-package hides.
+Standard library only.  The entry loads this file by its path, where the code has a folder of that name or a program of
+ours is run.
 """
 
 # ruff: noqa: PTH100, PTH109, PTH112, PTH113, PTH118, PTH120 -- no pathlib: the entry has not imported it

@@ -121,6 +121,7 @@ def _for_script(column: Column) -> dict[str, object]:
         "label": column["label"],
         "colour": column["slot"],
         "final": job.is_final,
+        "unit": job.step_unit,
     }
 
 

@@ -16,7 +16,7 @@ from dashboard.pages.reader import signed_in
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Pool
 from orchestrator.people import rights
-from orchestrator.sessions import listing, passes
+from orchestrator.sessions import listing, passes, second_port
 from orchestrator.sessions.activity import Sign
 from orchestrator.sessions.addresses import address_of
 
@@ -44,6 +44,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
         "pools": [pool.name for pool in Pool.objects.order_by("name") if rights.may_submit(user, pool)],
         "shares_origin": not settings.ENVIRONMENT.sessions.own_origins,
         "has_port": settings.ENVIRONMENT.sessions.port > 0,
+        "port_problem": second_port.problem(settings.HOME.services),
     }
     return render(request, "dashboard/sessions.html", context)
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower
 from orchestrator.agent.run_values import storable_text
+from orchestrator.agent.watches.halts import HaltWatch
 from orchestrator.agent.watches.memory import blame_others
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 LAUNCH_DEADLINE_S = 15.0
 REST_A_TURN_S = 0.3
+UNANSWERED_S = 2.0
 TAIL_LINES = 20
 
 
@@ -48,9 +50,11 @@ class AttemptWatch:
         self.follower: Follower | None = None
         self.keeper = CheckpointKeeper(attempt)
         self.followed_at = 0.0  # monotonic
+        self.halts = HaltWatch()
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
         self.unstarted_since: float | None = None  # monotonic: the wall clock may jump
+        self.unanswered_since: float | None = None  # monotonic
 
     def close(self) -> None:
         self.keeper.stop()
@@ -64,14 +68,17 @@ class AttemptWatch:
         if attempt.state == AttemptState.CREATED:
             return  # not launched yet; the sweep of the outbox does that
         engine, order = engine_of(attempt), order_of(attempt)
-        match engine.state(order):
+        state = engine.state(order)
+        if state is not Liveness.UNKNOWN:
+            self.unanswered_since = None
+        match state:
             case Liveness.ENDED:
                 # This turn may have begun before the attempt did.
                 seen_at = max(now, attempt.started_at or now)
                 self._end(_ending(read_whole(engine, order, self.folder.exit.name) or {}, seen_at))
             case Liveness.ALIVE:
                 self._note_alive()
-            case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:
+            case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN and self._stays_unanswered():
                 lifecycle.lose_sight(attempt, why=self._why_silent())
             case Liveness.DYING:
                 self._end_leftovers()
@@ -97,6 +104,15 @@ class AttemptWatch:
             lifecycle.regain_sight(self.attempt)
         elif is_silent(self.attempt.job, timezone.now()):
             self._note_silence(self.attempt.job)
+        if state == JobState.RUNNING:
+            self._note_halt()
+
+    def _note_halt(self) -> None:
+        """Record that a process of the run is stopped, or goes on again."""
+        news = self.halts.look_in_time(self.folder, time.monotonic())
+        # People may well stop programs in a session's terminals.  A turn without news costs no query.
+        if news is not None and not self.attempt.job.is_session:
+            lifecycle.remark(self.attempt.job, news, actor="agent")
 
     def _note_silence(self, job: Job) -> None:
         """Record the silence once, even if the agent has restarted since."""
@@ -116,6 +132,12 @@ class AttemptWatch:
             and self.attempt.job.state != JobState.UNKNOWN
         ):
             lifecycle.lose_sight(self.attempt, why=fact(Happened.PROCESS_UNDYING))
+
+    def _stays_unanswered(self) -> bool:
+        """Whether nobody has answered for a while: one lost answer says nothing about the run."""
+        if self.unanswered_since is None:
+            self.unanswered_since = time.monotonic()
+        return time.monotonic() - self.unanswered_since >= UNANSWERED_S
 
     def _why_silent(self) -> Fact:
         record = read_whole(engine_of(self.attempt), order_of(self.attempt), self.folder.undying.name)

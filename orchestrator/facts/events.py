@@ -73,6 +73,8 @@ class Happened(StrEnum):
     # Noticed while it runs
     DIVERGED = "diverged"
     SILENT = "silent"
+    PROCESS_STOPPED = "process_stopped"
+    PROCESS_CONTINUED = "process_continued"
     IDLE = "idle"
     SLOWED_DOWN = "slowed_down"
     LINES_PASSED_OVER = "lines_passed_over"

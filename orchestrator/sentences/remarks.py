@@ -94,6 +94,19 @@ def _silent(step: int) -> str:
     )
 
 
+@says(Happened.PROCESS_STOPPED)
+def _process_stopped(pid: int, name: str) -> str:
+    return (
+        f"A signal such as SIGSTOP has stopped its process {pid} ({name}), which does nothing until it gets SIGCONT. "
+        "The job keeps its devices."
+    )
+
+
+@says(Happened.PROCESS_CONTINUED)
+def _process_continued(pid: int, name: str) -> str:
+    return f"Its process {pid} ({name}) is no longer stopped."
+
+
 @says(Happened.LINES_PASSED_OVER)
 def _lines_passed_over(size_bytes: int) -> str:
     gib = f"{size_bytes / 2**30:,.1f} GiB"

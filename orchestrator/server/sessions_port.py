@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from orchestrator.server.environment import Environment
 from orchestrator.server.protocols import BoundedHttp, ReleasingWebSocket
+from orchestrator.sessions import second_port
 from orchestrator.sessions.proxy.door import door
 from orchestrator.sessions.proxy.plain import Receive, Send
 from orchestrator.sessions.proxy.websockets import MESSAGE_BYTES
@@ -38,7 +39,8 @@ class _Beside(uvicorn.Server):
 class SessionsPort:
     """The lifespan of the web process: opens the second port at its start and closes it at its end.
 
-    Pages do not depend on it: where the port cannot be opened, the log says so and the rest goes on.
+    Pages do not depend on it: where the port cannot be opened, the log, the start and the pages say so and the rest
+    goes on.
     """
 
     def __init__(self) -> None:
@@ -57,16 +59,18 @@ class SessionsPort:
                 return
 
     async def _open(self, environment: Environment) -> None:
-        if not environment.sessions.port:
-            return
+        port, problem, listener = environment.sessions.port, "", None
         try:
-            listener = listen(environment.bind, environment.sessions.port)
+            listener = listen(environment.bind, port) if port else None
         except OSError as error:
-            logger.error(
-                "Sessions cannot be opened in browsers: port %d on %s cannot be used (%s). Set BERTH_SESSIONS_PORT to a "
-                "free one and restart the web process.",
-                *(environment.sessions.port, environment.bind, error.strerror),
+            problem = (
+                f"Sessions cannot be opened in browsers: port {port} on {environment.bind} cannot be used "
+                f"({error.strerror}). Set BERTH_SESSIONS_PORT to a free one and restart the web process."
             )
+            logger.error("%s", problem)
+        with contextlib.suppress(OSError):  # the disk is full: the log has it
+            second_port.note_problem(environment.home.services, problem)
+        if listener is None:
             return
         self._server = _Beside(_config(environment))
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))

@@ -47,7 +47,6 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "ninja",
-    "django_htmx",
     # Second factors at sign-in; allauth.mfa needs the two others.
     "allauth",
     "allauth.account",
@@ -68,7 +67,6 @@ MIDDLEWARE = [
     "dashboard.pages.reader.ViewersLookOnly",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
 ]
 ROOT_URLCONF = "orchestrator.server.urls"

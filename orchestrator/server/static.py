@@ -16,7 +16,6 @@ from whitenoise.compress import Compressor
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 OWN_SCRIPTS = "js/"
-UNUSED = ["ext"]  # htmx's extensions import it by a name that hashing cannot rewrite
 
 
 class QuickCompressor(Compressor):
@@ -54,7 +53,7 @@ def collect_static() -> None:
     state = _static_state()
     if stamp.exists() and stamp.read_text() == state:
         return
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0, ignore_patterns=UNUSED)
+    call_command("collectstatic", interactive=False, clear=True, verbosity=0)
     stamp.write_text(state)
 
 

@@ -1,6 +1,7 @@
 // What can be taken from a chart: a picture, its numbers, a table; loaded when first asked for.
 import { copyTable, toast } from "./actions.js";
 import { asText, loadPlotly } from "./plotly.js";
+import { placeName } from "./chart-words.js";
 import { button, make, openDialog } from "./dom.js";
 import { colour } from "./shell.js";
 
@@ -72,7 +73,7 @@ function cells({ series, xKind }) {
       });
     }),
   );
-  const place = { step: "step", time: "time", relative: "minutes since its start" }[xKind];
+  const place = placeName(xKind);
   const words = (x) => (xKind === "time" ? new Date(x * 1000).toISOString() : String(Number(x.toPrecision(9))));
   return [[place, ...names], ...[...rows].sort(([one], [two]) => one - two).map(([x, row]) => [words(x), ...row])];
 }

@@ -33,8 +33,18 @@ function oddIn(data, at) {
   return data.nonfinite?.find(([x]) => x >= data.x[at] && x < end)?.[1];
 }
 
+let counted = "step"; // what x counts: steps, samples or epochs
+
+export function countIn(unit) {
+  counted = unit || "step";
+}
+
+export function placeName(kind) {
+  return { step: counted, time: "time", relative: "minutes since its start" }[kind];
+}
+
 export function placeWords(kind, x) {
-  if (kind === "step") return `step ${value(x)}`;
+  if (kind === "step") return `${counted} ${value(x)}`;
   if (kind === "relative") return `after ${duration(x * 60)}`;
   return clock(x, true);
 }
@@ -81,7 +91,7 @@ function trend(kind, data) {
   if (Math.abs(percent) > 1000) return "";
   const span =
     kind === "step"
-      ? `${value(x[end] - x[from])} steps`
+      ? `${value(x[end] - x[from])} ${counted}s`
       : duration((x[end] - x[from]) * (kind === "relative" ? 60 : 1));
   if (Math.abs(percent) < STEADY_PERCENT) return `, steady over the last ${span}`;
   return `, ${percent < 0 ? "falling" : "rising"} ${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)} % in the last ${span}`;

@@ -1,7 +1,7 @@
 // Jobs over each other: one chart for each name they report, a line for each job; the address keeps the view.
 import { copyTable, toast } from "./actions.js";
 import { Chart } from "./charts.js";
-import { lastOf, numberWords } from "./chart-words.js";
+import { countIn, lastOf, numberWords } from "./chart-words.js";
 import { by, keepInAddress, make } from "./dom.js";
 import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
@@ -18,6 +18,11 @@ if (zoomed?.length !== 2 || !zoomed.every(Number.isFinite)) zoomed = null;
 let focus = null; // the letter of the line that is looked at, of many
 const first = firstOf(by("charts"), draw);
 
+// Jobs that count different things share an axis of steps only by name.
+if (jobs.every(({ unit }) => unit === jobs[0].unit)) {
+  countIn(jobs[0]?.unit);
+  if (jobs.length) x.options[0].textContent = jobs[0].unit;
+}
 for (const job of jobs) job.numbers = new Numbers(job.id);
 readAll();
 for (const job of jobs) if (!job.final) follow(job);

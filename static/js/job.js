@@ -1,6 +1,7 @@
 // A job's page: head, charts and log, live; cancel can be undone for five seconds.
 import { post, soon } from "./actions.js";
 import { addPoint } from "./chart-data.js";
+import { countIn } from "./chart-words.js";
 import { Chart } from "./charts.js";
 import { onCursor } from "./cursor.js";
 import { by, icon, make } from "./dom.js";
@@ -17,6 +18,7 @@ const LEAD_ON = new Set(["retry", "resume", "lighter"]); // to the page of the j
 const page = by("job");
 const data = JSON.parse(by("job-data").textContent);
 
+countIn(page.dataset.unit);
 const metrics = new Metrics(data.id, data.seams, data);
 metrics.start();
 watchDevices(page.dataset.history, data.final);
@@ -124,6 +126,8 @@ function showJob(row) {
     row.progress === null ? [] : [bold(`${row.progress} %`), " "],
     row.step === null ? "" : `${row.unit} ${value(row.step)}${row.total_steps ? " of " + value(row.total_steps) : ""}`,
   );
+  countIn(row.unit);
+  by("chart-x").options[0].textContent = row.unit;
   figure(head, "[data-loss]", row.loss ? [`${row.loss_name} `, bold(row.loss)] : [], "");
   figure(head, "[data-rate]", [], row.rate);
   figure(head, "[data-eta]", row.eta ? ["done about ", clockElement(row.eta)] : [], "");

@@ -20,7 +20,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from orchestrator.agent import loop, tasks
-from orchestrator.agent.attempts import AttemptWatch
+from orchestrator.agent.attempts import UNANSWERED_S, AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.lock import AgentRunning
 from orchestrator.agent.loop import Loop
@@ -94,6 +94,10 @@ def watch_of() -> Iterator[Callable[[Attempt], AttemptWatch]]:
 
 def ended(job: Job) -> bool:
     return job.state not in {JobState.STARTING, JobState.RUNNING, JobState.STOPPING, JobState.UNKNOWN}
+
+
+def out_of_sight(job: Job) -> bool:
+    return job.state == JobState.UNKNOWN
 
 
 def write_checkpoint(attempt: Attempt, home: Any, text: str = "step") -> None:
@@ -192,7 +196,7 @@ def test_silent_supervisor_fences_its_devices_until_its_next_heartbeat(make_atte
     attempt = make_attempt(state=JobState.RUNNING)
     watch = watch_of(attempt)
     with living(attempt, silent_for_s=31):
-        assert check_once(watch).state == JobState.UNKNOWN
+        assert check_until(watch, out_of_sight).state == JobState.UNKNOWN
         count = check_once(watch).event_count  # looking again writes nothing
         assert count == 4
     assert Device.objects.get().health == Health.FENCED
@@ -202,6 +206,20 @@ def test_silent_supervisor_fences_its_devices_until_its_next_heartbeat(make_atte
 
     assert (job.state, job.attempt_count, Device.objects.get().health) == (JobState.RUNNING, 1, Health.OK)
     check_invariants()
+
+
+def test_one_call_that_nobody_answers_says_nothing_about_the_run(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    watch = watch_of(attempt)
+    with living(attempt, silent_for_s=31):
+        assert check_once(watch).state == JobState.RUNNING
+    with living(attempt):
+        assert check_once(watch).state == JobState.RUNNING
+    with living(attempt, silent_for_s=31):
+        assert check_once(watch).state == JobState.RUNNING, "an answer came between the two"
+        watch.unanswered_since -= UNANSWERED_S
+
+        assert check_once(watch).state == JobState.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -240,7 +258,7 @@ def test_process_that_does_not_die_keeps_its_device_and_is_named(make_attempt, w
     left = [{"pid": 40, "name": "bwrap"}, {"pid": 41, "name": "python\0"}]
     with living(attempt, silent_for_s=31) as folder, living(other):
         write_record(folder.undying, {"processes": left})
-        job, neighbour = check_once(watch_of(attempt)), check_once(watch_of(other))
+        job, neighbour = check_until(watch_of(attempt), out_of_sight), check_once(watch_of(other))
 
     assert (job.state, neighbour.state) == (JobState.UNKNOWN, JobState.RUNNING)
     assert "process 41 (python\ufffd) does not end" in job.reason

@@ -62,7 +62,7 @@ def test_all_of_our_scripts_together_are_within_their_budget():
 
     The drawing of charts (4 kB) stands in it for 300 kB of Plotly, which a job's page no longer loads.
     """
-    assert weight_bytes(set(imports())) <= 70_500
+    assert weight_bytes(set(imports())) <= 70_700
 
 
 def test_what_strips_our_scripts_reads_them_right():

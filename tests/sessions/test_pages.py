@@ -1,6 +1,7 @@
 """The page of sessions, its REST routes and its command: starting, listing, stopping, opening."""
 
 import dataclasses
+import socket
 import time
 from datetime import datetime
 
@@ -8,12 +9,16 @@ import pytest
 from django.utils.html import strip_tags
 
 from berth.job_fields import command_line
+from orchestrator.api.resources import server_parts
 from orchestrator.exceptions import Malformed, WrongSetting
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.live.readings import NOTHING_READ, write_now
 from orchestrator.models import Job, JobState, Pool
+from orchestrator.server.doctor.processes import check_sessions_port
 from orchestrator.server.environment import SessionsSetting, read_environment
+from orchestrator.server.sessions_port import SessionsPort
+from orchestrator.sessions import second_port
 from orchestrator.sessions.addresses import WrongAddress, address_of, place_of
 from orchestrator.spec.job_spec import JobSpec
 
@@ -96,6 +101,36 @@ def test_page_warns_where_sessions_share_an_address(ada, reader_of, own_origins,
 
     settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, sessions=SessionsSetting(8266))
     assert "share one address" in reader_of(ada).get("/sessions").content.decode()
+
+
+async def test_a_port_that_is_taken_is_said_where_its_operator_looks(home, settings):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        settings.ENVIRONMENT = dataclasses.replace(
+            settings.ENVIRONMENT, bind="127.0.0.1", home=home, sessions=SessionsSetting(port, "")
+        )
+        await SessionsPort()._open(settings.ENVIRONMENT)
+
+    problem = second_port.problem(home.services)
+    assert problem.startswith(
+        f"Sessions cannot be opened in browsers: port {port} on 127.0.0.1 cannot be used"
+    )
+    assert [finding.sentence for finding in check_sessions_port()] == [problem]
+    web = server_parts._web()
+    assert (web.state, web.remedy) == ("warning", problem)
+
+    opened = SessionsPort()
+    await opened._open(settings.ENVIRONMENT)
+    await opened._close()
+    assert second_port.problem(home.services) == ""
+
+
+def test_page_says_that_the_port_is_taken(ada, reader_of, home):
+    second_port.note_problem(home.services, "Port 8266 is taken.")
+
+    assert "Port 8266 is taken." in reader_of(ada).get("/sessions").content.decode()
 
 
 def test_stop_ends_a_session_of_ones_own_and_no_plain_job(ada, bob, reader_of, make_job):

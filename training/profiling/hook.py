@@ -20,6 +20,7 @@ MODULE: Final = "torch.optim.optimizer"
 MOST_STEPS = 10
 LONGEST_S = 10.0  # then the step that runs is the last
 LARGEST_TRACE_BYTES = 512 << 20  # of JSON; a larger trace is kept and not summed up
+_SILENT: Final = "99"  # above each level of Kineto's
 FOLDER: Final = "profile"  # of the output folder
 
 
@@ -98,6 +99,8 @@ class _Profile:
     """Torch's profiler over some steps of the optimizer that stepped first."""
 
     def __init__(self, optimizer: int) -> None:
+        # Kineto reads this at its first use, and would write a line to the script's log at each start and stop.
+        os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
         import torch
         from torch.profiler import ProfilerActivity, profile
 

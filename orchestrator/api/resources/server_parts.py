@@ -20,6 +20,7 @@ from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Job, Outbox
 from orchestrator.nodes.reports import Report, read_reports
+from orchestrator.sessions import second_port
 from orchestrator.store.backup_record import last_backup
 
 router = health.router  # the route is one of health's
@@ -79,7 +80,10 @@ def _part(
 
 
 def _web() -> PartOut:
-    return _part("web", "ok", "answers this page; started", at=STARTED_AT)
+    problem = second_port.problem(settings.HOME.services)
+    return _part(
+        "web", "warning" if problem else "ok", "answers this page; started", at=STARTED_AT, remedy=problem
+    )
 
 
 def _agent() -> PartOut:

@@ -36,6 +36,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     processes.check_processes,
     processes.check_reaping,
     processes.check_agent,
+    processes.check_sessions_port,
     machine.check_sandbox,
     machine.check_torch,
     machine.check_home,

@@ -16,6 +16,7 @@ from berth.words import server_command
 from orchestrator.agent import lock
 from orchestrator.models import Attempt
 from orchestrator.server.doctor.findings import Finding
+from orchestrator.sessions import second_port
 from orchestrator.supervisor.linux.processes import environ
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.orders import order_stop
@@ -96,6 +97,12 @@ def _knows_secrets(pids: list[int]) -> bool:
     password = urlsplit(os.environ.get("DATABASE_URL", "")).password
     secrets = [each.encode() for each in (str(settings.SECRET_KEY), password) if each]
     return any(secret in b"\0".join(environ(pid)) for pid in pids for secret in secrets)
+
+
+def check_sessions_port() -> Iterator[Finding]:
+    """Browsers reach sessions."""
+    if sentence := second_port.problem(settings.HOME.services):
+        yield Finding("F69", sentence)
 
 
 def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:

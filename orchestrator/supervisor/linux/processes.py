@@ -81,6 +81,12 @@ def is_stopped(process: ProcessId) -> bool:
     return fields is not None and int(fields[19]) == process.start_ticks and fields[0] in ("T", "t")
 
 
+def is_halted(pid: int) -> bool:
+    """Whether a process is stopped by a signal; one that a debugger holds is not."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] == "T"
+
+
 def is_over(process: ProcessId) -> bool:
     """Whether all threads of this very process have ended, reaped or not.
 
