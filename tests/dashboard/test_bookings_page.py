@@ -165,3 +165,26 @@ def test_days_are_those_of_the_browsers_zone(reader, root):
     browser.cookies["berth_zone"] = "Europe/Berlin"
 
     assert "times in Europe/Berlin" in html_of(browser.get(reverse("bookings")))
+
+
+def test_a_booking_fills_the_form_that_changes_it_for_operators_of_its_pool_alone(
+    reader, book, ada, root, make_pool
+):
+    booking = book("course", at(24, 9), 3, note="for the exam", weekly=True)
+    booking.people.add(ada)
+    PoolRight.objects.create(user=ada, pool=make_pool("other"), right=Right.OPERATE)
+    address = f"/bookings?week=2026-11-23&change={booking.pk}"
+
+    page = html_of(reader(root).get(address))
+    assert f'value="PATCH /api/v1/reservations/{booking.pk}"' in page
+    for text in (
+        'value="2026-11-24T09:00"',
+        'value="2026-11-24T12:00"',
+        'value="for the exam"',
+        'value="ada"',
+    ):
+        assert text in page
+    assert f"change={booking.pk}#book" in html_of(reader(root).get("/bookings?week=2026-11-23"))
+    for hidden in (html_of(reader(ada).get(address)), html_of(reader(root).get("/bookings?change=999"))):
+        assert "PATCH /api/v1/reservations" not in hidden
+    assert f"change={booking.pk}#book" not in html_of(reader(ada).get("/bookings?week=2026-11-23"))

@@ -24,7 +24,7 @@ def device(make_device):
 @pytest.fixture
 def running(home, make_attempt, device) -> Attempt:
     """An attempt on a share of a device that reported a step each second, of 40,000."""
-    attempt = make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=GIB, name="vit")
+    attempt: Attempt = make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=GIB, name="vit")
     Attempt.objects.filter(pk=attempt.pk).update(started_at=at(0))
     Lease.objects.filter(attempt=attempt).update(started_at=at(0))
     with MetricWriter(home.job(attempt.job_id).metrics, 1, START_S, None) as writer:

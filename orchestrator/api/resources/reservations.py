@@ -52,7 +52,7 @@ class ReservationChange(Body):
     """What is given is changed; pool and kind stay as they were made."""
 
     name: Annotated[Name, Field(max_length=80)] | None = None
-    note: Note | None = None
+    note: Note | None = Field(None, description="what the booking is for, in words")
     devices: Devices | None = Field(None, description="a number of devices, or their ids")
     people: People | None = None
     start: Moment | None = Field(None, alias="from")
@@ -69,7 +69,7 @@ class WhenOut(ByName):
 class ReservationOut(ByName):
     id: int
     name: str
-    note: str
+    note: str = Field(description="what the booking is for, in words")
     kind: BookingKind
     pool: str
     count: int | None = Field(description="number of devices; null: those in devices")
