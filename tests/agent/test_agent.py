@@ -647,7 +647,7 @@ def test_one_pass_serves_many_requests(make_job, django_assert_max_num_queries):
     for _ in range(50):
         lifecycle.queue_errand(make_job(state=JobState.HELD), Errand.SCHEDULE)
 
-    with django_assert_max_num_queries(23):
+    with django_assert_max_num_queries(24):
         Sweeper().run_errands(timezone.now() + timedelta(seconds=6))
 
     assert not Outbox.objects.open().exists()

@@ -155,10 +155,9 @@ def vacate(term: int, job: Job, leaving: core.Vacate) -> bool:
     try:
         with transaction.atomic():
             check_term(term)
-            why = fact(
-                Happened.ALLOCATION_ENDS if leaving.ends_there else Happened.MAKES_ROOM_FOR_BOOKING,
-                booking=leaving.booking,
-            )
+            why = fact(Happened.MAKES_ROOM_FOR_BOOKING, booking=leaving.booking)
+            if leaving.ends_there:
+                why = fact(Happened.ALLOCATION_ENDS, booking=leaving.booking)
             lifecycle.preempt(job, by="scheduler", why=why)
     except (IllegalTransition, OldTerm):
         return False
