@@ -104,7 +104,7 @@ def django_db_keepdb(
     django_db_keepdb: bool, django_db_modify_db_settings: None, folder_of_all_workers: Path
 ) -> bool:
     """Begin with a copy of the database that one worker has migrated, where there are several and it is a file."""
-    database = django_settings.DATABASES["default"]
+    database: dict[str, Any] = django_settings.DATABASES["default"]
     if "PYTEST_XDIST_WORKER" not in os.environ or "sqlite3" not in str(database["ENGINE"]):
         return django_db_keepdb
     copy = Path(database["TEST"]["NAME"])
