@@ -4,12 +4,14 @@ import dataclasses
 import gc
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 from hypothesis import HealthCheck
@@ -22,8 +24,8 @@ from orchestrator.spec.job_spec import GIB, JobSpec
 from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
 from tests import marks
-from tests.system.server import Prepared, prepare_once
-from tests.tools import hangs, turns
+from tests.system.server import Prepared, migrate_once, prepare_once
+from tests.tools import cost, hangs, turns
 
 # CI tries the same examples each time; elsewhere every run tries others.
 # How long an example takes says how busy the machine is; speeds are in benchmarks/.
@@ -48,6 +50,7 @@ def lacking(reason: str) -> NoReturn:
 
 def pytest_configure(config: pytest.Config) -> None:
     hangs.watch(config, config.rootpath / "build" / "tests")
+    cost.watch(config)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,10 +87,30 @@ def _children_use_the_real_settings() -> None:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """A state folder as a first start leaves it, to copy; all workers have the same."""
+def folder_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where workers find what one of them has made for all."""
     folder = tmp_path_factory.getbasetemp()
-    return prepare_once((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prepared")
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prepared"
+
+
+@pytest.fixture(scope="session")
+def prepared(folder_of_all_workers: Path) -> Prepared:
+    """A state folder as a first start leaves it, to copy; all workers have the same."""
+    return prepare_once(folder_of_all_workers)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(
+    django_db_keepdb: bool, django_db_modify_db_settings: None, folder_of_all_workers: Path
+) -> bool:
+    """Begin with a copy of the database that one worker has migrated, where there are several and it is a file."""
+    database: dict[str, Any] = django_settings.DATABASES["default"]
+    if "PYTEST_XDIST_WORKER" not in os.environ or "sqlite3" not in str(database["ENGINE"]):
+        return django_db_keepdb
+    copy = Path(database["TEST"]["NAME"])
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(migrate_once(folder_of_all_workers), copy)
+    return True
 
 
 @pytest.fixture

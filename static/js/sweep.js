@@ -103,9 +103,11 @@ function makeAxes() {
   const box = by("parallel");
   for (const old of box.querySelectorAll(".axis")) old.remove();
   box.style.minWidth = `${axes.length * AXIS_PX}px`;
-  axes.forEach((axis) => {
+  axes.forEach((axis, at) => {
     const mark = make("i", { hidden: true });
     const element = make("button", { type: "button", className: "axis", ariaLabel: `Filter by ${axis.name}` }, mark);
+    // As axisX, of any width: to make axes anew where the width changes would end a drag over one of them.
+    element.style.left = `calc(56px + ${part(at)} * (100% - 112px))`;
     element.addEventListener("pointerdown", (event) => drag(event, axis, element));
     element.addEventListener("keydown", (event) => press(event, axis));
     axis.show = () => {
@@ -116,18 +118,10 @@ function makeAxes() {
     axis.show();
     box.append(element);
   });
-  placeAxes();
 }
 
-// The same elements stay: one that somebody drags over would end the drag by its removal.
-function placeAxes() {
-  const box = by("parallel");
-  [...box.querySelectorAll(".axis")].forEach((element, at) => {
-    element.style.left = `${axisX(box.clientWidth, at)}px`;
-  });
-}
-
-const axisX = (width, at) => 56 + (at * (width - 112)) / Math.max(1, axes.length - 1);
+const part = (at) => at / Math.max(1, axes.length - 1);
+const axisX = (width, at) => 56 + part(at) * (width - 112);
 
 function brush(axis, ends) {
   if (ends) brushes.set(axis.name, ends);
@@ -138,8 +132,8 @@ function brush(axis, ends) {
 
 function drag(event, axis, element) {
   const at = ({ clientY }) => {
-    const box = element.getBoundingClientRect(); // each time: a line that breaks above it moves it
-    return Math.min(1, Math.max(0, (box.bottom - clientY) / box.height));
+    const { bottom, height } = element.getBoundingClientRect(); // each time: a line that breaks above it moves it
+    return clamped((bottom - clientY) / height);
   };
   const began = at(event);
   element.setPointerCapture(event.pointerId);
@@ -353,7 +347,6 @@ function makePlots() {
     const box = by("slices").appendChild(make("div", { className: "sweep-plot" }));
     add(box, `${picture.metric} over ${name}, a point for each trial`, (plot) => drawSlice(plot, at));
   });
-  new ResizeObserver(placeAxes).observe(by("parallel"));
 }
 
 const asking = (address, name, text) => `${address}${address.includes("?") ? "&" : "?"}${name}=${encodeURIComponent(text)}`;

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE_S, patience_s, pause_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
-STATIC = "static"  # in a state folder
+STATIC, DATABASE = "static", "db.sqlite3"  # in a state folder
 EVERY_S = 0.05  # how often to ask at most
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
@@ -45,19 +45,30 @@ sys.stdout.write(tokens.issue(root, name="tests", scope="admin")[1])
 """
 
 
-def prepare_home(home: Path) -> str:
-    """Bring a state folder to where a first start leaves it; returns an admin's token."""
-    environment = {**os.environ, "BERTH_HOME": str(home), "DATABASE_URL": ""}
-    for arguments in (["migrate", "--verbosity", "0"], ["shell", "-v", "0", "-c", _FIRST_START]):
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,  # of a core it takes 10 s, and cores may be busy
-        )
+def prepare_home(home: Path, migrated: Path | None = None) -> str:
+    """Bring a state folder to where a first start leaves it; returns an admin's token.
+
+    Args:
+        migrated: a database to begin with, see ``migrate_once``.
+    """
+    if migrated is None:
+        _manage(home, "migrate", "--verbosity", "0")
+    else:
+        home.mkdir()
+        shutil.copyfile(migrated, home / DATABASE)
+    return _manage(home, "shell", "-v", "0", "-c", _FIRST_START)
+
+
+def _manage(home: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "BERTH_HOME": str(home), "DATABASE_URL": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,  # of a core it takes 10 s, and cores may be busy
+    )
     return done.stdout.strip()
 
 
@@ -78,15 +89,33 @@ def prepare_once(folder: Path) -> Prepared:
 
     It costs 10 s of a core, most of it to hash and compress the static files.
     """
-    folder.mkdir(exist_ok=True)
+    migrated = migrate_once(folder)
     prepared = Prepared(folder / "berth", "")
     kept = folder / "token"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _only_one(folder / "lock"):
         if not kept.exists():
             shutil.rmtree(prepared.home, ignore_errors=True)  # of a worker that died while it made it
-            kept.write_text(prepare_home(prepared.home))
+            kept.write_text(prepare_home(prepared.home, migrated))
     return prepared._replace(token=kept.read_text())
+
+
+def migrate_once(folder: Path) -> Path:
+    """An SQLite database without rows that all workers of a session copy: each would take 6 s of a core for it."""
+    folder.mkdir(exist_ok=True)
+    made, draft = folder / DATABASE, folder / "migrated"
+    with _only_one(folder / "migrating"):
+        if not made.exists():
+            shutil.rmtree(draft, ignore_errors=True)
+            _manage(draft, "migrate", "--verbosity", "0")
+            (draft / DATABASE).rename(made)
+    return made
+
+
+@contextlib.contextmanager
+def _only_one(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def free_port() -> int:

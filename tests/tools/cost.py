@@ -4,7 +4,7 @@ What a test leaves to run by itself (a detached supervisor, what a killed proces
 """
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -19,7 +19,7 @@ class InWorker:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -39,11 +39,12 @@ class InController:
     """Adds up what the workers have counted, and prints the dearest files."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        self.seconds.update(getattr(node, "workeroutput", {}).get(KEY, {}))
+        for file, cost_s in getattr(node, "workeroutput", {}).get(KEY, {}).items():
+            self.seconds[file] += cost_s
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         for line in lines(self.seconds):
