@@ -3,9 +3,11 @@
 The node of rank 0 has the attempt's own folder, every other node one below ``parts``.  Links run in one process.
 """
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +31,10 @@ class Gang:
     def __init__(self, folder: AttemptFolder, nonce: str) -> None:
         self.folder = folder
         self.nonce = nonce
-        self.leaders_files: set[str] = set()  # what the node of rank 0 wrote; others leave these files to it
+        # What the node of rank 0 wrote, which others leave to it, and folders that it removed, shards of others included.
+        self.leaders_files: set[str] = set()
+        self.removed: set[str] = set()
+        self.is_settled = False  # lost, and nothing of it runs any more
         self.leaders_end: Record | None = None  # of rank 0's part, as soon as it is seen; empty: lost
         self._pulled_s: dict[str, float] = {}  # when a part began to bring its files the last time
         self._over: list[str] = []  # parts, in the order in which their ends were seen
@@ -40,7 +45,7 @@ class Gang:
     def is_over(self) -> bool:
         """Whether the end of the whole is written, or a newer attempt has begun."""
         newer = self.folder.root.with_name(str(int(self.folder.root.name) + 1))
-        return self.folder.exit.exists() or newer.exists() or not self.folder.root.exists()
+        return self.is_settled or self.folder.exit.exists() or newer.exists() or not self.folder.root.exists()
 
     @property
     def parts(self) -> dict[str, Copy]:
@@ -67,6 +72,11 @@ class Gang:
             address, number = port.meet()
             write_record(path, {"address": address, "port": number})
         return read_record(path)
+
+    def lets_bring(self, path: str) -> bool:
+        """Whether a part other than rank 0's may bring a file."""
+        above = [path, *(str(each) for each in PurePosixPath(path).parents)]
+        return path not in self.leaders_files and self.removed.isdisjoint(above)
 
     def note_pulled(self, part: str, began_s: float) -> None:
         self._pulled_s[part] = began_s
@@ -99,7 +109,9 @@ class Gang:
         states = {part: copy.part_state() for part, copy in parts.items()}
         self._over += [part for part in states if self._ended(part, states) and part not in self._over]
         if set(states.values()) <= OVER:
-            if Liveness.LOST not in states.values():
+            if Liveness.LOST in states.values():
+                self.is_settled = True
+            else:
                 write_record(self.folder.exit, merged_end(self._ends(parts)))
             return
         if any(states[part] is Liveness.LOST or not self._is_ok(part, parts[part]) for part in self._over):
@@ -136,10 +148,16 @@ class Gang:
     def _link_logs(self, parts: Mapping[str, Copy]) -> None:
         """Give the logs of other nodes' ranks a name beside those of rank 0's; they only grow."""
         for part, copy in parts.items():
-            for log in copy.folder.logs.glob("rank*.log") if part else ():
-                name = self.folder.logs / log.name
-                if not name.exists():
-                    name.hardlink_to(log)
+            for rank in self._ranks_of(copy) if part else ():
+                log, name = copy.folder.log(rank), self.folder.log(rank)
+                if log.is_file() and not log.is_symlink() and not name.exists():
+                    os.link(log, name, follow_symlinks=False)
+
+    def _ranks_of(self, copy: Copy) -> range:
+        """The ranks of a part, as its launch record says; names in its folder are the run's own."""
+        launch = read_record(copy.folder.launch) or {}
+        first, count = launch.get("first_rank"), launch.get("ranks")
+        return range(first, first + count) if isinstance(first, int) and isinstance(count, int) else range(0)
 
 
 class Gangs:

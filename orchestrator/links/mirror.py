@@ -28,6 +28,7 @@ class Mirror:
     def __init__(self, port: Port, order: Order, folder: JobFolder, gang: Gang | None = None) -> None:
         """``gang``: of a run over several nodes, each of which brings what it wrote itself."""
         self._gang = gang
+        self._there: dict[str, Entry] = {}  # as it was listed last
         self._listed: tuple[float, dict[str, Entry]] | None = None  # the files of rank 0's node, and when
         self._port = port
         self._order = order
@@ -165,12 +166,16 @@ class Mirror:
             there = listed[1]
         brought = self._brought_there()
         own = {path: entry for path, entry in there.items() if not entry.equals(brought.get(path))}
+        gone = {path: entry for path, entry in {**brought, **self._there}.items() if path not in there}
+        self._there = there
         if leads:
             gang.leaders_files = {path for path, entry in own.items() if entry.kind == "file"}
+            gang.removed.update(path for path, entry in gone.items() if entry.kind == "folder")
+            gang.removed.difference_update(there)
         else:
-            own = {path: entry for path, entry in own.items() if path not in gang.leaders_files}
-        gone = [path for path in (*brought, *self._brought) if path not in there and path in here]
-        self._arrivals.remove(gone)
+            own = {path: entry for path, entry in own.items() if gang.lets_bring(path)}
+            gone = {path: entry for path, entry in gone.items() if entry.kind != "folder"}
+        self._arrivals.remove([path for path in gone if path in here])
         self._arrivals.make(own)
         changed = [
             path for path, entry in own.items() if entry.kind == "file" and not entry.equals(here.get(path))

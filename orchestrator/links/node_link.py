@@ -189,12 +189,13 @@ class NodeLink(threading.Thread):
         rows = (
             Attempt.objects.live()
             .exclude(state=AttemptState.CREATED)
+            .exclude(node=LOCAL_NODE, nodes=[])
             .values_list("job_id", "number", "nonce", "node", "nodes")
         )
         return {
             Order(job, number, nonce, "" if self._name == first else self._name): bool(nodes)
             for job, number, nonce, first, nodes in rows
-            if self._name in (nodes or ([first] if first != LOCAL_NODE else []))
+            if self._name in (nodes or [first])
         }
 
     def _holders(self) -> list[Holder]:

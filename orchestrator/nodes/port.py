@@ -170,9 +170,9 @@ class LocalPort:
             devices, cpu_slots: as ``open_devices`` takes them.
             hidden: the folder that no job may see; None: ``home``.
             address: at which other nodes reach this one.
-            data: where datasets are here, by ``name`` or ``name@version``.
+            data: where datasets are here, by ``name`` or ``name@version``; None: where the first server has them.
         """
-        self._data = dict(data or {})
+        self._data = data
         self._address = address
         self.name = name
         self._hidden = hidden or home
@@ -194,7 +194,7 @@ class LocalPort:
             places=self._places,
             sandbox_level=self._sandbox.level,
             sandbox_error=self._sandbox.error,
-            data=tuple(sorted(name for name, path in self._data.items() if path.exists())),
+            data=tuple(sorted(name for name, path in (self._data or {}).items() if path.exists())),
         )
 
     def read_devices(self, holders: Sequence[Holder]) -> Readings:
@@ -279,7 +279,8 @@ class LocalPort:
         if grant.since.boot != boot_id() or clock_s() > grant.since.at_s + grant.length_s:
             return "The order to start came after its lease had run out."
         self.renew(grant)
-        if missing := [name for name in _table(record.get("data")) if self._find(name) is None]:
+        data = {} if self._data is None else _table(record.get("data"))
+        if missing := [name for name in data if self._find(name) is None]:
             return f"There is no dataset {missing[0]} on this server."
         with self._writing:
             if not folder.launch.exists():
@@ -310,14 +311,15 @@ class LocalPort:
     def _with_data_here(self, record: Mapping[str, object]) -> Record:
         """The record with the paths that its datasets have on this server."""
         text = json.dumps(record)
-        for name, theirs in _table(record.get("data")).items():
+        for name, theirs in ({} if self._data is None else _table(record.get("data"))).items():
             text = text.replace(inside(str(theirs)), inside(str(self._find(name))))
         launch: Record = json.loads(text)
         return launch
 
     def _find(self, name: str) -> Path | None:
         """Where a dataset is here, by its version first."""
-        path = self._data.get(name) or self._data.get(name.partition("@")[0])
+        data = self._data or {}
+        path = data.get(name) or data.get(name.partition("@")[0])
         return path if path is not None and path.exists() else None
 
     def _make_own(self, paths: object) -> None:

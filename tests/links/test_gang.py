@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -141,6 +142,32 @@ def test_server_leaves_files_alone_that_it_did_not_write(over_two):
     mirrors[1].pull_trees(closed=True)
     assert not (servers.job.checkpoints / "old.pt").exists()
     assert (servers.job.output / "result").exists()
+
+
+def test_folder_that_rank_0_removes_is_gone_with_the_shards_of_others(over_two):
+    servers = over_two(SUM)
+    mirrors = [
+        Mirror(servers.ports[name], order, servers.job, servers.gang)
+        for name, order in servers.orders.items()
+    ]
+    for mirror in mirrors:
+        mirror.push()
+    for number, name in enumerate(servers.orders):
+        folder = servers.there(name) / "checkpoints" / "step-1"
+        folder.mkdir(parents=True)
+        (folder / f"rank{number}.pt").touch()
+    for _ in range(3):
+        for mirror in mirrors:
+            mirror.pull_trees(closed=True)
+    here = servers.job.checkpoints / "step-1"
+    assert sorted(path.name for path in here.iterdir()) == ["rank0.pt", "rank1.pt"]
+
+    rmtree(servers.there("gpu1") / "checkpoints" / "step-1")
+    for _ in range(3):
+        for mirror in mirrors:
+            mirror.pull_trees(closed=True)
+
+    assert not here.exists()
 
 
 def test_files_that_any_supervisor_saw_finished_are_proven(over_two):

@@ -42,7 +42,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def make_room(attempt: Attempt) -> None:
     """Once the run has lost lines and is over: without room there is no exit record."""
-    wait_until(lambda: read_lost_bytes(attempt.folder, 1) and not with_nonce(attempt.nonce), 30)
+    wait_until(lambda: read_lost_bytes(attempt.folder, range(1)) and not with_nonce(attempt.nonce), 30)
     (attempt.work / "fill").unlink()
 
 

@@ -82,8 +82,8 @@ def test_links_that_a_run_put_in_our_way_are_not_followed(tmp_path: Path) -> Non
     folder.error(0).symlink_to(tmp_path / "secret")
     folder.finished_marker(0).symlink_to(tmp_path / "zero")
 
-    assert read_errors(folder, 1) == {}
-    assert read_finished(folder, 1) == {}
+    assert read_errors(folder, range(1)) == {}
+    assert read_finished(folder, range(1)) == {}
 
 
 def test_folders_and_pipes_in_place_of_records_are_no_records(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_folders_and_pipes_in_place_of_records_are_no_records(tmp_path: Path) ->
     folder.finished_marker(0).mkdir(parents=True)
     os.mkfifo(folder.error(1))
 
-    assert read_errors(folder, 2) == {}
-    assert read_finished(folder, 2) == {}
+    assert read_errors(folder, range(2)) == {}
+    assert read_finished(folder, range(2)) == {}
 
 
 def test_codes_of_ranks_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_codes_of_ranks_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
     folder.logs.mkdir()
     folder.launcher_log.write_text('{"berth_ranks": [[7, 1], [1, -9], [-1, 0]]}')
 
-    assert read_exit_codes(folder, 2) == {1: -9}
+    assert read_exit_codes(folder, range(2)) == {1: -9}
 
 
 def test_the_tail_is_bounded_and_never_waits(tmp_path: Path) -> None:
