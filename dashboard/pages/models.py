@@ -64,7 +64,7 @@ def models(request: HttpRequest) -> HttpResponse:
         .filter(pk__in=[each.job_id for each in shown])
         .values_list("pk", flat=True)
     )
-    readers = promotion.readers_of(shown, user, MOST_READERS)
+    readers = promotion.readers_of(shown, user, MOST_READERS, recipes=False)  # those stand beside
     recipes, makers = _recipes_of(shown, user)
     rows: list[ModelRow] = [
         {

@@ -23,7 +23,7 @@ from orchestrator.api.http.reading import JsonObject
 # Jobs are steered by forms of their own; this one only changes their fields and writes notes about them.
 OPERATION = re.compile(
     r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets|environments|people|invitations"
-    r"|sweeps|sessions|models|projects|notes|links)(?:/[\w.~%{}-]+)*|(?<=PATCH )/api/v1/jobs/[\w-]+|(?<=POST )/api/v1/jobs/[\w-]+/notes)"
+    r"|sweeps|sessions|services|federated|models|projects|notes|links)(?:/[\w.~%{}-]+)*|(?<=PATCH )/api/v1/jobs/[\w-]+|(?<=POST )/api/v1/jobs/[\w-]+/notes)"
 )
 _OWN = frozenset({"do", "done", "csrfmiddlewaretoken"})
 _HOLE = re.compile(r"\{(\w+)\}")

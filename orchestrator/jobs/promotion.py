@@ -102,8 +102,10 @@ def find(reference: str, user: User) -> ModelVersion:
     return ModelVersion.objects.select_related("dataset__owner", "job").get(dataset=dataset)
 
 
-def readers_of(models: Sequence[ModelVersion], user: User, most: int) -> dict[int, list[Job]]:
-    """By each model's key, the newest jobs that read it and that this person may see.
+def readers_of(
+    models: Sequence[ModelVersion], user: User, most: int, *, recipes: bool = True
+) -> dict[int, list[Job]]:
+    """By each model's key, the newest jobs that read it and that this person may see, with those of recipes or without.
 
     A job keeps the name that it was submitted with, so one that named no version counts for all of them.
     """
@@ -115,6 +117,8 @@ def readers_of(models: Sequence[ModelVersion], user: User, most: int) -> dict[in
             for reference in (name, f"{dataset.owner.username}/{name}"):
                 by_name[reference].append(model.pk)
     visible = Job.objects.visible_to(user).order_by("-pk").only("id", "name", "spec_fields", "owner_id")
+    if not recipes:
+        visible = visible.filter(recipe=None)
     for job in visible[:MOST_SEARCHED] if models else ():
         for reference in job.spec_fields.get("datasets") or []:
             for key in by_name.get(reference, ()):

@@ -88,3 +88,17 @@ def test_a_recipe_is_run_from_the_row_of_a_model_and_its_outcome_is_told_there(
     assert "Submitted it." in asked.content.decode()
     assert f"/jobs/{recipe.job.pk}" in waiting
     assert "The job ended without a result; its log says why." in ended
+
+
+def test_jobs_of_recipes_stand_under_recipes_and_not_among_the_readers(reader, trained, make_device, home):
+    make_device(0)
+    code = bundles.store_script(home.bundles, "train.py", b"def build_model(): ...\n")
+    Job.objects.filter(pk=trained.pk).update(bundle=code.sha256)
+    reader.post("/change", {"do": "POST /api/v1/models", "job": str(trained.pk), "name": "vit"})
+    form = {"do": "POST /api/v1/models/{reference}/recipes", "reference": "ada/vit@1", "recipe": "quantize"}
+    reader.post("/change", form | {"model:optional": "", "done": "Submitted it."})
+
+    listed = reader.get("/models").content.decode()
+
+    assert "no job of yours" in listed
+    assert f"/jobs/{ModelRecipe.objects.get().job_id}" in listed

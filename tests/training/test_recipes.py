@@ -192,6 +192,14 @@ def test_explanations_add_up_to_the_answer(recipe: Recipes) -> None:
     assert float(report["facts"]["completeness_error"]) < 0.5
 
 
+def test_data_is_found_beside_the_weights_of_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, path in (("DIGITS", "/data"), ("NET_1", "/one"), ("NET_2", "/two")):
+        monkeypatch.setenv(f"{named.DATASET_PREFIX}{name}", path)
+
+    assert named.path_of_data(Path("/one"), Path("/two")) == "/data"
+    assert named.path_of_data(Path("/one")) is None
+
+
 def test_an_average_of_the_same_model_is_that_model(recipe: Recipes, trained: Path) -> None:
     report = recipe("average", "--with", trained / "model.pt")
 

@@ -104,7 +104,7 @@ def _local(options: argparse.Namespace) -> Local:
     return Local(
         model=options.model,
         data=options.data,
-        data_path=options.data_path or named.path_of_data(options.weights),
+        data_path=options.data_path or named.path_of_data(*([options.weights] if options.weights else [])),
         sites=options.sites,
         epochs=options.epochs,
         batch_size=options.batch_size,

@@ -32,7 +32,7 @@ class Recipe:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.path = Path(options.weights)
-        self.data_path = options.data_path or named.path_of_data(self.path)
+        self.data_path = options.data_path or named.path_of_data(self.path, *map(Path, options.others))
         self.device = named.choose_device()
         torch.manual_seed(options.seed)
         self.settings = [_settings(text) for text in options.settings]

@@ -169,10 +169,12 @@ def _check(name: str, samples: Samples) -> None:
         raise RecipeError(f"The data of {name} has no samples.")
 
 
-def path_of_data(weights: Path | None = None) -> str | None:
-    """The job's data beside the model's weights: the path of its only other dataset, else None."""
-    own = None if weights is None else str(weights)
-    paths = [value for key, value in os.environ.items() if key.startswith(DATASET_PREFIX) and value != own]
+def path_of_data(*weights: Path) -> str | None:
+    """The job's data beside the weights of models: the path of its only other dataset, else None."""
+    own = set(map(str, weights))
+    paths = [
+        value for key, value in os.environ.items() if key.startswith(DATASET_PREFIX) and value not in own
+    ]
     return paths[0] if len(paths) == 1 else None
 
 

@@ -55,7 +55,7 @@ def read(place: Path) -> dict[str, Tensor]:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        first = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0][:200]
         raise RecipeError(
             f"The model's file {path.name} is damaged, or holds more than tensors and plain values: {first}"
         ) from error

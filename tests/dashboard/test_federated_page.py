@@ -1,0 +1,77 @@
+"""The page of federated trainings: sites, rounds, what was left out, and stopping."""
+
+import json
+
+import pytest
+from django.utils import timezone
+
+from orchestrator.federations import asking, controller, creation
+from orchestrator.models import Federation, FederationMember, Job, JobState, Pool
+from tests.api.test_federated import ASKED, REPORT
+
+
+@pytest.fixture
+def reader(client, ada, home):
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def federation(ada, make_device, home):
+    Pool.objects.get_or_create(name="cpu")
+    for index in range(4):
+        make_device(index, kind="cpu", pool_id="cpu")
+    return creation.create(ada, asking.parse({**ASKED, "name": "clinics", "result": "fed"}))
+
+
+def leave_report(home, federation: Federation) -> Job:
+    server = FederationMember.objects.get(federation=federation, number=None).job
+    output = home.job(server.pk).output
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "federated.json").write_text(json.dumps(REPORT))
+    return server
+
+
+def test_an_empty_page_says_how_one_is_begun(reader):
+    assert "berth federated run train.py" in reader.get("/federated").content.decode()
+
+
+def test_rounds_sites_and_privacy_are_shown_while_it_runs(reader, federation, home):
+    leave_report(home, federation)
+
+    page = reader.get("/federated").content.decode()
+
+    assert "clinics" in page
+    assert "2 of 2 rounds" in page
+    assert "left out from round 2 on: its update has NaN or infinite values" in page
+    assert "epsilon 2.5" in page
+    assert page.count("takes part") == 2
+    assert f"/federated/{federation.pk}/stop" in page
+
+
+def test_it_is_stopped_from_the_page(reader, federation):
+    form = {"do": f"POST /api/v1/federated/{federation.pk}/stop", "done": "Stopped it."}
+
+    answer = reader.post("/change", form, follow=True)
+
+    assert answer.status_code == 200
+    page = reader.get("/federated").content.decode()
+    assert "Stopped by ada, with all its jobs." in page
+    assert f"/federated/{federation.pk}/stop" not in page
+
+
+def test_a_server_that_failed_is_told_with_its_reason(reader, federation, home):
+    server = leave_report(home, federation)
+    Job.objects.filter(pk=server.pk).update(state=JobState.FAILED)
+    controller.advance(Federation.objects.get(pk=federation.pk), timezone.now())
+
+    page = reader.get("/federated").content.decode()
+
+    assert "The job of its server has failed." in page
+    assert page.count("took part") == 2
+
+
+def test_those_of_others_are_not_shown(client, federation, bob):
+    client.force_login(bob)
+
+    assert "clinics" not in client.get("/federated").content.decode()
