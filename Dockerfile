@@ -3,11 +3,12 @@
 FROM python:3.11-slim-bookworm AS web
 
 # The client tools have the version of the PostgreSQL server: pg_dump refuses a newer server, and a newer pg_dump's
-# backup may not go back into an older one.
+# backup may not go back into an older one. Versions that Debian lacks come from PostgreSQL's own packages.
 ARG POSTGRES_MAJOR=16
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates postgresql-common \
- && /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y \
+ && { apt-cache show "postgresql-client-${POSTGRES_MAJOR}" >/dev/null 2>&1 \
+      || /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y; } \
  && apt-get install --yes --no-install-recommends "postgresql-client-${POSTGRES_MAJOR}" \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --create-home --uid 10001 berth \

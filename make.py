@@ -2,7 +2,7 @@
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
 python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | gpu | dist | release-check | screens | chaos | install-service
-                | lab | torch | lock
+                | lab | containers | torch | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
@@ -306,6 +306,12 @@ def lab() -> None:
     become("tests.deploy.lab")
 
 
+def containers() -> None:
+    install("base")
+    install("test")
+    become("tests.deploy.containers")
+
+
 def lock() -> None:
     """Write the lock files again from pyproject.toml; needs uv."""
     uv = shutil.which("uv", path=f"{VENV / 'bin'}:{os.environ['PATH']}")
@@ -384,6 +390,7 @@ def main() -> None:
     service = commands.add_parser("install-service", help="let systemd run it, for this user by default")
     service.add_argument("--run-as", metavar="USER", help="as a service of the system that runs as this user")
     commands.add_parser("lab", help="set up a bare Debian by the lab page's commands; needs root")
+    commands.add_parser("containers", help="build the images and run two people's jobs in them; needs root")
     commands.add_parser("torch", help="install the torch that fits the NVIDIA driver")
     commands.add_parser("lock", help="write the lock files again")
     chosen = parser.parse_args()
@@ -422,6 +429,8 @@ def main() -> None:
             install_service(chosen.run_as)
         case "lab":
             lab()
+        case "containers":
+            containers()
         case "torch":
             torch()
         case "lock":

@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+from berth import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 BUILD = ROOT / "build" / "docs"
@@ -55,6 +57,7 @@ def build() -> Path:
     shutil.rmtree(BUILD, ignore_errors=True)
     stage()
     settings = yaml.safe_load(SETTINGS.read_text())
+    settings["copyright"] = f"Berth {__version__}"  # at the foot of each page
     settings["nav"] = navigation((DOCS / "README.md").read_text())
     handlers = next(plugin["mkdocstrings"] for plugin in settings["plugins"] if isinstance(plugin, dict))
     handlers["handlers"]["python"]["paths"] = [str(ROOT)]
@@ -73,6 +76,25 @@ def stage() -> None:
         _place(ROOT / name, PAGES / page)
     for name, text in _references().items():
         (PAGES / name).write_text(text)
+    with (PAGES / "README.md").open("a") as file:
+        file.write(version_line(__version__, _commit()))
+
+
+def version_line(version: str, commit: str) -> str:
+    """Which version the pages describe, and where those of another one are."""
+    exactly = f" (commit `{commit}`)" if commit else ""
+    return (
+        f"\n\nThese pages describe Berth {version}{exactly}. Each server shows those of its own version under `/docs/`. "
+        "To build those of another one, check out its tag or commit in a clone and run `make docs`; "
+        "[what changed](changes.md) lists the versions.\n"
+    )
+
+
+def _commit() -> str:
+    """The commit of this clone, short; empty in a copy without git."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _place(path: Path, target: Path) -> None:

@@ -128,6 +128,7 @@ def prepare_layer(work: Path) -> list[Path]:
     settings = pip_settings(listed)
     with (upper / "etc/pip.conf").open("w") as file:
         settings.write(file)
+    copy_files(settings["global"].values(), upper)
     return folders_of(settings["global"].values())
 
 
@@ -142,8 +143,20 @@ def pip_settings(listed: str) -> configparser.RawConfigParser:
 
 def folders_of(values: Iterable[str]) -> list[Path]:
     """The folders of this machine that settings of pip name, with what lies beside them."""
-    named = re.findall(r"(?:file://|(?<=\s)|^)(/\S+)", " ".join(values))
-    return sorted({Path(*Path(each).parts[:3]) for each in named if Path(each).is_dir()})
+    return sorted({Path(*each.parts[:3]) for each in paths_of(values) if each.is_dir()})
+
+
+def copy_files(values: Iterable[str], root: Path) -> None:
+    """Copy the files that settings of pip name, such as constraints, to their own paths below a root."""
+    for path in paths_of(values):
+        if path.is_file():
+            target = root / path.relative_to("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+
+
+def paths_of(values: Iterable[str]) -> list[Path]:
+    return [Path(each) for each in re.findall(r"(?:file://|(?<=\s)|^)(/\S+)", " ".join(values))]
 
 
 @contextmanager

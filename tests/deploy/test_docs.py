@@ -37,7 +37,7 @@ PAGES = (
 # Run by other tests, or not to be run by a test at all: each with its reason.
 ELSEWHERE = {
     "git": "needs a remote",
-    "docker": "no engine here; the file is checked in test_compose.py",
+    "docker": "run by `make containers`; the file is checked in test_compose.py",
     "systemctl": "needs a user manager; the units are checked in test_service_units.py",
     "sudo": "changes the machine; the command is tested in test_service_units.py",
     "nvidia-ctk": "of the driver's container tools; there is no NVIDIA device here",

@@ -36,3 +36,14 @@ def test_local_sources_of_packages_are_shown_in_the_machine(tmp_path: Path):
         "index-url": "https://mirror.lab.example/simple",
     }
     assert lab.folders_of(settings.values()) == [Path(*tmp_path.parts[:3])]
+
+
+def test_files_that_settings_of_packages_name_are_copied_into_the_machine(tmp_path: Path):
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("torch<3\n")
+
+    lab.copy_files([str(constraints), "/nowhere.txt", str(tmp_path)], tmp_path / "root")
+
+    copy = tmp_path / "root" / constraints.relative_to("/")
+    assert copy.read_text() == "torch<3\n"
+    assert [path for path in (tmp_path / "root").rglob("*") if path.is_file()] == [copy]

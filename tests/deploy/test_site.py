@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from berth import __version__
 from deploy.docs import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,14 @@ def test_an_index_that_names_a_file_which_is_no_page_is_refused():
         build.navigation("## Reference\n\n[licence](../LICENSE.md)\n")
 
 
+def test_the_first_page_names_its_version_and_where_others_are():
+    line = build.version_line("1.2.0", "abc1234")
+
+    assert "describe Berth 1.2.0 (commit `abc1234`)" in line
+    assert "`make docs`" in line
+    assert "commit `" not in build.version_line("1.2.0", "")
+
+
 def test_routes_are_listed_with_what_they_take():
     parameter = {"name": "state", "in": "query", "description": "states,\nby commas"}
     route = {"tags": ["jobs"], "summary": "List jobs.", "parameters": [parameter]}
@@ -69,6 +78,8 @@ def test_the_site_has_every_page_and_every_reference(site: Path):
     assert "/api/v1/jobs/{job_id}" in (site / "reference/rest/index.html").read_text()
     assert "BerthError" in (site / "reference/client/index.html").read_text()
     assert "TrainConfig" in (site / "reference/library/index.html").read_text()
+    assert f"Berth {__version__}" in (site / "how-to/sweep/index.html").read_text()
+    assert f"These pages describe Berth {__version__}" in (site / "index.html").read_text()
 
 
 @pytest.mark.slow
