@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orchestrator', '0040_nodes'),
+        ('orchestrator', '0044_booking_note'),
     ]
 
     operations = [

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orchestrator', '0040_nodes'),
+        ('orchestrator', '0042_lending'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

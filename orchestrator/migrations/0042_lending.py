@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orchestrator', '0040_nodes'),
+        ('orchestrator', '0041_attempt_nodes'),
     ]
 
     operations = [

@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("orchestrator", "0040_nodes")]
+    dependencies = [("orchestrator", "0043_federations")]
 
     operations = [
         migrations.AddField(
