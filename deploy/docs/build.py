@@ -176,7 +176,10 @@ def _staged_name(target: str) -> str:
 
 def _references() -> Mapping[str, str]:
     return {
-        CLIENT: "# Python client\n\n::: berth.client\n",
+        CLIENT: "# Python client\n\n::: berth.client\n"
+        + "".join(
+            f"\n::: berth.client.{part}\n" for part in ("server", "jobs", "sweeps", "programs", "errors")
+        ),
         LIBRARY: "# Training library\n\nEverything that `training` exports.\n\n::: training\n"
         "    options:\n      members: true\n",
         COMMANDS: _output(

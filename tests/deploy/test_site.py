@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_links_lead_to_the_same_pages_in_the_site():
     page = ROOT / "docs" / "how-to" / "test.md"
     text = (
-        "[start](../tutorial.md#run) [figures](../../benchmarks/README.md) [code](../../berth/client.py) "
+        "[start](../tutorial.md#run) [figures](../../benchmarks/README.md) [code](../../berth/client/server.py) "
         "[web](https://example.org) [here](#marks) ![wall](../pictures/job.png)"
     )
 

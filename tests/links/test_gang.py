@@ -72,7 +72,7 @@ STOPPED = {"stop": {"reason": "gang"}}
     ],
 )
 def test_part_that_caused_the_end_tells_its_kind(ends: list[Mapping[str, Any]], kind: str, cause: int):
-    merged = merged_end([dict(each) for each in ends])
+    merged: Mapping[str, Any] = merged_end([dict(each) for each in ends])
 
     assert merged["kind"] == kind
     assert [row["rank"] for row in merged["ranks"]] == [0, 1]

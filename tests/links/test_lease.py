@@ -64,7 +64,7 @@ def test_lease_ends_there_before_it_ends_here_though_the_clocks_are_ten_minutes_
 
 
 def test_call_that_comes_minutes_late_grants_nothing_more(there, tmp_path):
-    line = Line(there)
+    line: Any = Line(there)
     lease = renewed(NodeLease(tmp_path / "lease", 100), line)
     line.is_down = True
     for _ in range(3):

@@ -148,7 +148,8 @@ def test_a_sweep_grows_only_while_no_trial_waits_for_devices(make_sweep, play):
 def test_trials_go_on_in_their_project_after_the_owner_left_it(ada, bob, make_sweep, play):
     project = projects.create(bob, "paper")
     projects.set_member(bob, project, ada.username, MemberRole.MEMBER)
-    sweep = make_sweep(job={**BODY["job"], "project": "paper"})
+    job: Any = BODY["job"]
+    sweep = make_sweep(job={**job, "project": "paper"})
     trials = play(sweep)
     trials.advance()
     trials.start(0)
