@@ -122,7 +122,7 @@ SMALL_MODELS = (
 
 def measure_peak_bytes(model: nn.Module, sample: tuple[Any, Any], loss_fn: LossFn, plan: Plan) -> float:
     """The most alive in the second real step with AdamW on the CPU, counted by torch's own tracker."""
-    # Late import: it loads torch's compiler, which costs whoever only asks for a model two seconds.
+    # Late import: it loads torch's compiler, which would cost two seconds for asking for a model alone.
     from torch.distributed._tools.mem_tracker import MemTracker
 
     optimizer = torch.optim.AdamW(model.parameters())

@@ -55,7 +55,7 @@ def _hiding_place() -> str | None:
 
 
 def _has_modules(folder: str) -> bool:
-    """Whether a folder is code, with or without ``__init__.py``; one of samples to train on is none."""
+    """Whether a folder is code, with or without ``__init__.py``; a folder of training samples is not."""
     try:
         with os.scandir(folder) as entries:
             return any(entry.name.endswith(".py") for entry, _ in zip(entries, range(1000), strict=False))
@@ -117,7 +117,7 @@ class _Renaming(SourceFileLoader):
     """Compiles a module of ours so that it imports the others by the other name."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compile anew: what is cached for the file has the usual name."""
+        """Compile again: the cached code of this file carries the usual name."""
         tree = _Imports().visit(ast.parse(self.get_data(self.path), self.path))
         code: CodeType = compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
         return code

@@ -1,4 +1,4 @@
-"""The folders through which the jobs of a federation talk: each site sees its own, the server those of all sites."""
+"""The folders through which the jobs of a federation talk: each site sees its own folder, the server sees all of them."""
 
 from dataclasses import dataclass
 from pathlib import Path

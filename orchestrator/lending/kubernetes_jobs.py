@@ -80,7 +80,7 @@ class KubernetesJobs:
             return act(namespace=self._where.namespace, _request_timeout=ANSWERS_WITHIN_S, **given)
         except self._error as error:
             raise _answer_to(error) from error
-        except Exception as error:  # the package passes on those of several others
+        except Exception as error:  # the package passes on errors of several other packages
             raise NoAnswer(f"The cluster does not answer: {error}") from error
 
 
@@ -89,7 +89,7 @@ class _Exists(Exception):
 
 
 class _Gone(Refused):
-    """There is none."""
+    """The cluster has no such Job."""
 
 
 def _answer_to(error: Any) -> Exception:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 HELPED_BY_DEVICES = frozenset({"lent", "devices", "memory", "neighbours", "held"})
 MOST_JOBS = 1000  # that are looked at for the number of pilots
 REFUSED_FOR_S = 60.0  # until a refused request is repeated
-UNKNOWN_AFTER_S = 60.0  # a system that does not show a request for so long has not got it
+UNKNOWN_AFTER_S = 60.0  # a request that the system has not shown by then never arrived
 JOINS_WITHIN_S = 300.0  # from the allocation's start, until its server is given up
 
 
@@ -107,7 +107,7 @@ class PoolLending:
     def _is_surely_over(self, pilot: Pilot) -> bool:
         """Whether nothing of a pilot can run, whatever its system says.
 
-        Its guard ends all by its own clock; it began before the server joined, which takes so long at most.
+        Its guard ends everything by its own clock, which started at most JOINS_WITHIN_S before the server joined.
         """
         if pilot.state != PilotState.HELD or pilot.held_at is None:
             return True
@@ -187,7 +187,7 @@ class PoolLending:
                 self._give_back(pilot, "The pool is to have none.")
 
     def _give_back(self, pilot: Pilot, why: str) -> None:
-        """Close a pilot to jobs; it goes back a turn later, once no job has come to it meanwhile."""
+        """Close a pilot to jobs; it goes back one turn later, if no job has started on it in between."""
         if not pilot.grant:
             return  # the next turn knows its number
         if pilot.state != PilotState.HELD:

@@ -106,7 +106,7 @@ class Slurm:
 
 
 def read_line(line: str) -> Grant | None:
-    """One line of ``squeue`` in our format; None for what is none."""
+    """One line of ``squeue`` in our format; None for any other line."""
     parts = line.strip().split("|", 6)
     if len(parts) != 7:
         return None

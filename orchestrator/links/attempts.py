@@ -25,7 +25,7 @@ OVER = frozenset({Liveness.ENDED, Liveness.LOST})
 
 
 class LinkedAttempt:
-    """One attempt: one thread calls ``turn`` again and again, while large files travel in ``carriers``."""
+    """One attempt: one thread calls ``turn`` repeatedly, while large files travel in ``carriers``."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class Gang:
         return {"": Copy(self.folder, self.nonce), **others}
 
     def may_start(self, part: str) -> bool:
-        """Whether the ranks of a part would find those of rank 0's node."""
+        """Whether the ranks of a part could reach the ranks on rank 0's node."""
         return not part or (self.folder.root / MEETING).exists()
 
     def meeting(self, port: Port, part: str) -> Record | None:
@@ -146,7 +146,7 @@ class Gang:
         return [end for end in ends if end is not None]
 
     def _link_logs(self, parts: Mapping[str, Copy]) -> None:
-        """Give the logs of other nodes' ranks a name beside those of rank 0's; they only grow."""
+        """Link the logs of other nodes' ranks into the folder of rank 0's logs; they only grow."""
         for part, copy in parts.items():
             for rank in self._ranks_of(copy) if part else ():
                 log, name = copy.folder.log(rank), self.folder.log(rank)
@@ -183,7 +183,7 @@ class Gangs:
 
 
 def merged_end(ends: Sequence[Record]) -> Record:
-    """One exit record of those of all parts, which come in the order in which they were seen.
+    """Merge the exit records of all parts into one; they come in the order in which they were seen.
 
     The part that caused the end tells its kind: its own exception or limit before the loss of peers.
     """

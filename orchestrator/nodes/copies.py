@@ -97,7 +97,7 @@ class Copy:
 
     @property
     def copies(self) -> "list[Copy]":
-        """This one and those of the other nodes of the same run."""
+        """This copy and the copies of the other nodes of the same run."""
         try:
             names = sorted(path.name for path in self.folder.parts.iterdir())
         except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
 """The port of a node: what Berth asks of another server, which has no database and no web server.
 
-Every call may come twice or late. Who asks is the one link of the node, on Berth's own server.
+Every call may come twice or late. The caller is the node's one link, on Berth's own server.
 """
 
 import contextlib

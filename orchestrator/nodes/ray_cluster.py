@@ -138,7 +138,7 @@ class PortHere(LocalPort):
 
 
 def folder_of_jobs(home: Path, token: str) -> Path:
-    """Where jobs of the server with this token lie: apart from a server's own, and from those of a third one."""
+    """The folder for jobs of the server with this token, apart from this server's own jobs and any third server's."""
     return home / "node" / hashlib.sha256(token.strip().encode()).hexdigest()[:12]
 
 

@@ -1,6 +1,6 @@
 """Programs that act for a person by a token of their own: what they may use, and how what they do is marked.
 
-The gate puts the rules of such a token on the user object, as ``agent``; a person's own credentials lack it.
+The gate puts the token's rules on the user object, as ``agent``; a person's own credentials lack it.
 """
 
 import hashlib

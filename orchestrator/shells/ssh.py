@@ -1,6 +1,6 @@
 """The SSH server of one connection: terminals, commands, files and forwarded ports, by asyncssh.
 
-It asks for no key: only our server reaches the socket, and has checked who calls.  The host key is made anew each time.
+It asks for no key: only our server reaches the socket, and has checked who calls.  The host key is new each time.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class SshServer:
     host_key: asyncssh.SSHKey
 
     async def serve(self, listener: socket.socket, environment: Mapping[str, str], patience_s: float) -> None:
-        """Serve the first connection to ``listener`` until it ends; returns if there is none in time."""
+        """Serve the first connection to ``listener`` until it ends; returns if nobody connects in time."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(patience_s):

@@ -1,4 +1,4 @@
-"""The server's letters to its sites: a question to each, one answer of each, and who was lost meanwhile."""
+"""The server's letters to its sites: a question to each, one answer of each, and which sites were lost."""
 
 import time
 from collections.abc import Mapping

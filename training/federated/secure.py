@@ -1,7 +1,7 @@
 """One sum of masked updates: what a site does for it, and how the server takes the masks off the sum.
 
 Four steps (Bonawitz et al., 2017, section 4): keys, shares, masked updates, unmasking.  The server learns the sum of the
-sites that sent their update, whoever vanishes in between, and no update alone: for each site it gets shares of its own
+sites that sent their update, even if sites vanish in between, and no update alone: for each site it gets shares of its own
 mask or of its key, never of both.
 """
 

@@ -64,7 +64,7 @@ def quantize(
 
 
 def _matrices(model: nn.Module) -> tuple[list[tuple[nn.Module, str]], list[str]]:
-    """The weights to quantize, and those of recurrent layers, which read them in their own way."""
+    """The weights to quantize, and the weights of recurrent layers, which read them in their own way."""
     chosen, left_out = [], []
     for path, module in model.named_modules():
         for name, weight in module.named_parameters(recurse=False):

@@ -47,7 +47,7 @@ def _caller(scope: Scope) -> tuple[User, Job]:
     """The caller and the job.
 
     Raises:
-        OrchestratorError: the caller may not open a shell there, or not any more.
+        OrchestratorError: the caller may not open a shell there, or no longer may.
     """
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     text = scope["url_route"]["kwargs"]["job"]

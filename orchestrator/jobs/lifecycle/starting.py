@@ -16,7 +16,7 @@ from orchestrator.models import Attempt, AttemptState, Device, Errand, Job, JobS
 def start(
     job: Job, shares: Iterable[tuple[Device, int | None]], *, nonce: str, now: datetime, why: Fact = NOTHING
 ) -> Attempt:
-    """Give a queued job its devices: attempt, leases and launch errand in one transaction (S4).
+    """Give a queued job its devices: attempt, leases and launch order in one transaction (S4).
 
     Args:
         shares: the device of each rank in order, with the bytes claimed on it (None: all of it).

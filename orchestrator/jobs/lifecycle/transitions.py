@@ -159,7 +159,7 @@ def announce(job: Job) -> None:
 
 
 def queue_errand(job: Job, errand: Errand, *, number: int = 0, now: datetime | None = None) -> None:
-    """Write an errand beside the fact that calls for it, and send it after the commit."""
+    """Write a message to the outbox beside the fact that calls for it, and send it after the commit."""
     Outbox.objects.create(errand=errand, job=job, number=number, created_at=now or timezone.now())
     if errand == Errand.LAUNCH:
         wakeups.launch(job.pk, number)

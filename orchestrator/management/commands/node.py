@@ -266,7 +266,7 @@ def _address_towards(head: Address) -> str:
 
 def _read_from(log: Path, offset: int) -> str:
     with log.open("rb") as file:
-        file.seek(offset if offset <= log.stat().st_size else 0)  # a large log was put aside meanwhile
+        file.seek(offset if offset <= log.stat().st_size else 0)  # a large log was rotated in between
         return file.read().decode(errors="replace")
 
 

@@ -38,7 +38,7 @@ class Command(BaseCommand):
 class Guard:
     """Keeps every process of the allocation below itself, so that none outlives it.
 
-    Supervisors leave the tree of whoever starts them, and not every Slurm finds such processes at an allocation's end.
+    Supervisors leave the process tree that starts them, and not every Slurm finds such processes at an allocation's end.
     A job whose allocation has ended goes on elsewhere, so a run that stayed would run twice.
     """
 
@@ -67,7 +67,7 @@ class Guard:
 
 
 def end_all() -> None:
-    """SIGKILL every process below this one, and those that come to it meanwhile, until there is none."""
+    """SIGKILL every process below this one, and any that are adopted in the process, until no process is left."""
     while children := psutil.Process().children(recursive=True):
         for process in children:
             try:

@@ -206,7 +206,7 @@ class Room:
 
 
 def _dealt(gpus: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """The fewest nodes of these sizes that have so many devices together, by what each gives; empty for one or none."""
+    """The fewest nodes of these sizes that have enough devices together, with what each gives; empty where one is enough or all are too few."""
     parts: list[int] = []
     for size in sizes:
         parts.append(min(size, gpus - sum(parts)))

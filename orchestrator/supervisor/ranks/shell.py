@@ -41,7 +41,7 @@ def open_shell(run: Run | None, launch: Launch, folder: AttemptFolder, token: st
 
 
 def refuse(folder: AttemptFolder, token: str, why: str) -> None:
-    """Tell whoever waits for this way in.
+    """Tell the client that waits for this way in.
 
     Raises:
         OSError: the record could not be written.
