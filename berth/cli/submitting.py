@@ -152,7 +152,7 @@ def report(job: Job, *, follow: bool, wait: bool, as_json: bool) -> int:
     if wait or follow:
         if not as_json:
             remark(f"Submitted {job_line(job)}{of_array}.")
-        jobs = [job, *(job.berth.job(each) for each in members[1:])]
+        jobs = [job, *(Job(job.berth.get(f"/jobs/{each}"), job.berth) for each in members[1:])]
         ends = [
             follow_log(each, as_json=as_json) if follow else wait_for_end(each, quiet=as_json)
             for each in jobs

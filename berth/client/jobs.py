@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
+from berth.client.connection import Connection
 from berth.client.job_answers import (
     ArrayPlace,
     Attempt,
@@ -27,20 +28,10 @@ from berth.client.job_answers import (
 from berth.client.record import Record
 from berth.client.spec import Spec
 
-if TYPE_CHECKING:
-    from berth.client.server import Berth
-
-
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
-
-
 WAITING_STATES = frozenset({"queued", "held", "backoff"})
-
-
 LOG_BYTES = 256 * 1024
-
-
-_R = TypeVar("_R", bound="Record")
+_R = TypeVar("_R", bound=Record)
 
 
 class LogPart(NamedTuple):
@@ -117,7 +108,7 @@ class Job(Record):
     links: dict[str, str]
     _parts = {"attempt": Attempt, "progress": Progress, "explanation": Explanation}
 
-    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+    def __init__(self, json: Mapping[str, Any], berth: Connection) -> None:
         super().__init__(json)
         self.berth = berth
 

@@ -4,15 +4,13 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 from berth.client.code import read_code
+from berth.client.connection import Connection
 from berth.client.record import Record
 from berth.client.spec import Spec
-
-if TYPE_CHECKING:
-    from berth.client.server import Berth
 
 
 class Activity(Record):
@@ -83,7 +81,7 @@ class Service(Record):
     created_at: datetime
     _parts = {"replicas": Replica}
 
-    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+    def __init__(self, json: Mapping[str, Any], berth: Connection) -> None:
         super().__init__(json)
         self.berth = berth
 

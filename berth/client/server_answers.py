@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
+from berth.client.connection import Connection
 from berth.client.job_answers import Limit
 from berth.client.record import Record
-
-if TYPE_CHECKING:
-    from berth.client.server import Berth
 
 
 class Link(Record):
@@ -269,7 +267,7 @@ class Federation(Record):
     created_at: datetime
     ended_at: datetime | None
 
-    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+    def __init__(self, json: Mapping[str, Any], berth: Connection) -> None:
         super().__init__(json)
         self.berth = berth
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
+from berth.client.connection import Connection
 from berth.client.errors import BerthError
 from berth.client.record import Record
 from berth.client.server_answers import Recipe
-
-if TYPE_CHECKING:
-    from berth.client.server import Berth
 
 
 class Trial(Record):
@@ -63,7 +61,7 @@ class Sweep(Record):
     warnings: list[str]
     _parts = {"best": Trial, "front": Trial}
 
-    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+    def __init__(self, json: Mapping[str, Any], berth: Connection) -> None:
         super().__init__(json)
         self.berth = berth
 
