@@ -368,7 +368,8 @@ export class Log {
     this.groups.hidden = !this.#folds.count;
     write(this.groups, this.#folds.isAnyFolded ? "Open all groups" : "Fold all groups");
     if (this.#marked) write(this.copy, this.#marked[0] === this.#marked[1] ? "Copy line" : `Copy ${this.#words}`);
-    write(this.count, this.#lines.total ? `${this.#lines.total.toLocaleString("en")} lines` : "");
+    const total = this.#lines.total;
+    write(this.count, total ? `${total.toLocaleString("en")} ${total === 1 ? "line" : "lines"}` : "");
     write(this.newer, `${this.#unseen.toLocaleString("en")} new lines, jump to the end`);
   }
 }
