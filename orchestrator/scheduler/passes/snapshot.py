@@ -67,7 +67,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     term = SchedulerTerm.objects.filter(pk=1).first()
     devices = list(Device.objects.all())
     lenders = {lender.pool_id: lender for lender in Lender.objects.all()}
-    pilots = list(Pilot.objects.open())
+    pilots = list(Pilot.objects.open()) if lenders else []
     elsewhere = _elsewhere() if lenders or any(row.node != LOCAL_NODE for row in devices) else None
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return core.State(
