@@ -2,7 +2,7 @@
 import { live } from "./socket.js";
 
 const PAGE = 200;
-const MOST_PAGES = 20;
+const MOST_PAGES = 160; // more than a window has rows: between folded groups each may be of another page
 const MOST_READ = 5000; // at once
 const OFTEN_MS = 1000;
 const SELDOM_MS = 5000;

@@ -19,6 +19,7 @@ const LEAVE_MS = 1500; // until the log follows its end again after it
 const STEP = /\b(?:step|iter(?:ation)?|it|update)s?\b["']?\s*[\[(:=#]?\s*(\d[\d,_]*)/i;
 const FOLD_MS = 1000; // between two questions for groups
 const UP = 20; // lines above one without a step that may name it
+const HEAD = { text: null }; // of a group, whose name is known without its line
 const LINK = /^#L(\d{1,15})(?:-L?(\d{1,15}))?$/; // also links of earlier versions, without the second L
 const LEVELS = [
   [/\b(error|critical|fatal|traceback|exception)\b/i, "is-error"],
@@ -234,7 +235,7 @@ export class Log {
     const from = Math.max(0, first - BEYOND);
     const to = Math.min(this.#rows, first + this.#seen + BEYOND);
     const numbers = Array.from({ length: Math.max(0, to - from) }, (_, at) => this.#folds.lineAt(from + at));
-    const lines = numbers.map((number) => this.#lines.get(number));
+    const lines = numbers.map((number) => (this.#folds.at(number) ? HEAD : this.#lines.get(number)));
     if (!isLate && to && !lines.some(Boolean)) {
       this.#late ||= setTimeout(() => this.#drawNow(true), LATE_MS);
       return;

@@ -19,6 +19,10 @@ STATUSES = {
     "berth resume {first}": WRONG_USE,
     "berth profile {first}": WRONG_USE,  # it does not run
     "berth envs remove 0123": WRONG_USE,  # nothing was installed
+    # The server has no CPU slot for the job that adds up what sites learned.
+    "berth federated run train.py --model train.py:build --data-from train.py:data --sites 3": WRONG_USE,
+    "berth federated show 01234567": WRONG_USE,  # there is none
+    "berth federated stop 01234567": WRONG_USE,
     "berth session wake {session}": WRONG_USE,  # it is not asleep
     "berth watch {first}": TERMINATED,
 }
@@ -90,6 +94,11 @@ berth envs clear
 berth sweep train.py --set lr=log:1e-5..1e-1 --metric loss --direction minimize --budget 1h
 berth sweeps
 berth best {sweep}
+berth federated run train.py --model train.py:build --data-from train.py:data --sites 3
+berth federated
+berth federated list
+berth federated show 01234567
+berth federated stop 01234567
 berth session start --command true --at 2h
 berth service run json-service train.py --command true
 berth service
@@ -112,6 +121,7 @@ berth drain 3 --undo
 berth calendar
 berth calendar list
 berth calendar add course -d 1 --for ada --from 2h --until 3h
+berth calendar change {made} --note moved
 berth calendar remove {made}
 berth secret
 berth secret list

@@ -54,7 +54,7 @@ class DeviceCountPreview(TypedDict):
 
 
 def preview(
-    user: AbstractBaseUser, spec: JobSpec, job: Job, *, longest_s: float = LONGEST_S
+    user: AbstractBaseUser, spec: JobSpec, job: Job, *, longest_s: float | None = None
 ) -> dict[str, Any] | None:
     """The candidates for each number of devices up to the job's; None for scripts, and for code or data not here yet."""
     if spec.kind != "model" or not job.bundle or any(map(looks_remote, spec.datasets)):
@@ -70,7 +70,9 @@ def preview(
     answer: Mapping[str, Any] | None = read_record(cached)
     if answer is None:
         root = folder / f"{key}.{secrets.token_hex(4)}"
-        answer = _run(root, spec, job, counts, memory_bytes, data, longest_s)
+        answer = _run(
+            root, spec, job, counts, memory_bytes, data, LONGEST_S if longest_s is None else longest_s
+        )
         if "tables" in answer:
             write_record(cached, dict(answer))
             _forget_old(folder)
