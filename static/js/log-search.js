@@ -77,6 +77,7 @@ export class LogSearch {
   }
 
   async #start() {
+    clearTimeout(this.#timer); // Enter does not wait, and the same search a moment later would jump back
     this.forget();
     if (!this.field.value) return this.#changed();
     const answer = await this.#page(0);
