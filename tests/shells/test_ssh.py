@@ -185,10 +185,10 @@ def test_port_of_the_run_is_forwarded(
     words = [*client(attempt, "ssh", "-N", "-L", f"{near}:127.0.0.1:{port}"), "run"]
     forwarding = subprocess.Popen(words)
 
-    wait_until(near.exists, PATIENCE_S, attempt.everything)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE_S)
-        connection.connect(str(near))
+        # The file is there a moment before ssh listens.
+        wait_until(lambda: connection.connect_ex(str(near)) == 0, PATIENCE_S, attempt.everything)
         connection.sendall(b"GET /train.py HTTP/1.0\r\n\r\n")
 
         assert b"200 OK" in connection.recv(100)
