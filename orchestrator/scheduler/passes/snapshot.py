@@ -66,7 +66,9 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     devices = list(Device.objects.all())
-    lenders = {lender.pool_id: lender for lender in Lender.objects.all()}
+    # Only a server that others join can borrow devices.
+    may_borrow = settings.ENVIRONMENT.nodes is not None
+    lenders = {lender.pool_id: lender for lender in Lender.objects.all()} if may_borrow else {}
     pilots = list(Pilot.objects.open()) if lenders else []
     elsewhere = _elsewhere() if lenders or any(row.node != LOCAL_NODE for row in devices) else None
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
