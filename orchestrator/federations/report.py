@@ -1,11 +1,9 @@
 """Reads the report that the server of a federation keeps; its job may have written anything."""
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from orchestrator.exceptions import NotFound
-from orchestrator.jobs import results
 from orchestrator.models import Federation, Job
-from orchestrator.recipes.report import Finite, Text
+from orchestrator.recipes.report import Finite, Text, read_output
 
 REPORT = "federated.json"
 MOST_BYTES = 16 << 20
@@ -50,13 +48,4 @@ def report_of(federation: Federation, server: Job | None) -> FederatedReport:
 
 def read_report(job: Job) -> FederatedReport | None:
     """The report in a job's output; None without one that can be read."""
-    try:
-        _, file = results.open_result(job, REPORT, "output")
-    except NotFound:
-        return None
-    with file:
-        data = file.read(MOST_BYTES + 1)
-    try:
-        return FederatedReport.model_validate_json(data) if len(data) <= MOST_BYTES else None
-    except ValidationError:
-        return None
+    return read_output(job, REPORT, FederatedReport, MOST_BYTES)

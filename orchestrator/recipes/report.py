@@ -1,6 +1,6 @@
 """Reads the report that a recipe's program wrote; the job may have written anything."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -10,6 +10,7 @@ from orchestrator.models import Job
 
 REPORT = "recipe.json"
 MOST_BYTES = 256 << 10
+AnyReport = TypeVar("AnyReport", bound=BaseModel)
 Text = Annotated[str, Field(max_length=1_000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -59,13 +60,18 @@ class ReportOut(BaseModel):
 
 def read_report(job: Job) -> ReportOut | None:
     """The report in a job's output; None without one that can be read."""
+    return read_output(job, REPORT, ReportOut, MOST_BYTES)
+
+
+def read_output(job: Job, name: str, kind: type[AnyReport], most_bytes: int) -> AnyReport | None:
+    """A report of this kind in a job's output; None without one that can be read, or above ``most_bytes``."""
     try:
-        _, file = results.open_result(job, REPORT, "output")
+        _, file = results.open_result(job, name, "output")
     except NotFound:
         return None
     with file:
-        data = file.read(MOST_BYTES + 1)
+        data = file.read(most_bytes + 1)
     try:
-        return ReportOut.model_validate_json(data) if len(data) <= MOST_BYTES else None
+        return kind.model_validate_json(data) if len(data) <= most_bytes else None
     except ValidationError:
         return None
