@@ -113,7 +113,9 @@ def main() -> int:
     with running(programs) as url:
         environment = {**os.environ, "DATABASE_URL": url, "PATH": f"{programs}:{os.environ['PATH']}"}
         return subprocess.run(
-            [sys.executable, "-m", "pytest", *chosen], env=environment, check=False
+            [sys.executable, "-m", "tests.tools.attempts", "postgresql", *chosen],
+            env=environment,
+            check=False,
         ).returncode
 
 

@@ -153,7 +153,7 @@ def run_on(version: Version, python: Path, user: pwd.struct_passwd | None, argum
         workers = str(min(4, max(2, os.cpu_count() or 2)))
         options = ["-m", "not gpu", "-n", workers, "--dist", "loadfile", "-q", *arguments]
         return subprocess.run(
-            [program, "-m", "pytest", *options],
+            [program, "-m", "tests.tools.attempts", "pythons", *options],
             cwd=tree,
             env=_environment(user),
             user=user.pw_uid if user else None,

@@ -36,10 +36,9 @@ TYPES = Part("types", (BIN / "mypy", *TYPED))
 # One more than cores, for tests that wait for an event. More would make the many ranks of a training, which wait for
 # each other with busy loops, cost the other tests their processors.
 WORKERS = min(8, 1 + (os.cpu_count() or 2))
-ALL_TESTS = Part(
-    "tests",
-    (sys.executable, "-m", "pytest", "-m", "not gpu", "-n", WORKERS, "--dist", "loadfile", "-q"),
-)
+CHOSEN = ("-m", "not gpu", "-n", str(WORKERS), "--dist", "loadfile", "-q")
+ALL_TESTS = Part("tests", (sys.executable, "-m", "pytest", *CHOSEN))
+ALL_TESTS_CI = Part("tests", (sys.executable, "-m", "tests.tools.attempts", "tests", *CHOSEN))
 POSTGRESQL = Part("postgresql", (sys.executable, "-m", "tests.postgresql"))
 
 
@@ -52,7 +51,9 @@ def oldest_python(user: str | None) -> Part:
 def lanes(*, ci: bool, user: str | None = None) -> list[list[Part]]:
     """The tests, and beside them everything else in order of its answer."""
     beside = [LINT, FORMAT, IMPORTS, MIGRATIONS, TYPES]
-    return [[ALL_TESTS], [*beside, oldest_python(user), POSTGRESQL] if ci else beside]
+    if ci:
+        return [[ALL_TESTS_CI], [*beside, oldest_python(user), POSTGRESQL]]
+    return [[ALL_TESTS], beside]
 
 
 def run(lanes: Sequence[Sequence[Part]]) -> int:
