@@ -1,11 +1,13 @@
 """The schema and its page."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 from django.test import Client
+from pydantic import BaseModel
 
 from berth import client
 from orchestrator.api.http import field_words
@@ -132,6 +134,21 @@ def undescribed(document):
         if not parameter.get("description")
     ]
     return fields + parameters
+
+
+def every_model(of: type[BaseModel] = BaseModel) -> set[type[BaseModel]]:
+    """The models of requests and answers that Berth declares, once every route has loaded its own."""
+    below = of.__subclasses__()
+    found = {model for model in below if model.__module__.startswith("orchestrator.")}
+    return found.union(*map(every_model, below))
+
+
+def test_no_two_models_share_a_name_in_the_schema(schema):
+    """The schema has one place for a name: of two models with that name it would describe one for both."""
+    described = schema["components"]["schemas"]
+    names = Counter(model.__name__ for model in every_model())
+
+    assert [name for name, count in names.items() if count > 1 and name in described] == []
 
 
 def test_every_field_and_every_parameter_is_described(schema):

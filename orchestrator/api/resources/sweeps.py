@@ -62,7 +62,7 @@ class TrialsAsked(Paging):
     limit: Annotated[int, Field(ge=1, le=500)] = 500
 
 
-class ReportOut(BaseModel):
+class TrialReportOut(BaseModel):
     rung: int = Field(description="the step")
     value: float | None = Field(description="null: failed, or not a finite number")
 
@@ -81,7 +81,7 @@ class TrialOut(BaseModel):
     )
     rung: int | None = Field(description="the last that it reached")
     target: int | None = Field(description="the rung that it trains to or waits at; null: the end")
-    reports: list[ReportOut]
+    reports: list[TrialReportOut]
     error: str = Field(description="of a trial that failed")
     lost: bool = Field(description="by a fault of the machine; neither told to the sampler nor counted")
     device_hours: float = Field(description="of its ended attempts")
@@ -89,7 +89,7 @@ class TrialOut(BaseModel):
     ended_at: datetime | None
 
 
-class MetricOut(BaseModel):
+class SweepMetricOut(BaseModel):
     name: str
     direction: str = Field(description="minimize or maximize")
 
@@ -110,7 +110,9 @@ class SweepOut(BaseModel):
     why: FactOut | None = Field(description="what reason is made of")
     metric: str = Field(description="the first one, where there are several")
     direction: str
-    metrics: list[MetricOut] = Field(default_factory=list, description="all of them, with their directions")
+    metrics: list[SweepMetricOut] = Field(
+        default_factory=list, description="all of them, with their directions"
+    )
     space: dict[str, Any]
     sampler: str
     seed: int
@@ -314,7 +316,7 @@ def show_sweep(sweep: Sweep) -> SweepOut:
         why=FactOut(**sweep.why) if sweep.why else None,
         metric=sweep.metric,
         direction=sweep.direction,
-        metrics=[MetricOut(name=one.name, direction=one.direction) for one in metrics_of(sweep)],
+        metrics=[SweepMetricOut(name=one.name, direction=one.direction) for one in metrics_of(sweep)],
         space=sweep.space,
         sampler=sweep.sampler,
         seed=sweep.seed,
@@ -366,7 +368,7 @@ def show_trial(trial: SweepTrial, names: list[str], at: RungReport | None = None
         values=_values(last, names) if last else {},
         rung=last.rung if last else None,
         target=trial.target,
-        reports=[ReportOut(rung=report.rung, value=report.value) for report in reports],
+        reports=[TrialReportOut(rung=report.rung, value=report.value) for report in reports],
         error=trial.error,
         lost=trial.lost,
         device_hours=trial.job.attained_gpu_s / HOUR_S,

@@ -52,7 +52,7 @@ class PartQuery(BaseModel):
     part_sha256: str = Field("", max_length=64, description="of this part")
 
 
-class PartOut(BaseModel):
+class SentPartOut(BaseModel):
     sent_bytes: int = Field(description="how much of the file is here; go on there")
 
 
@@ -98,14 +98,14 @@ def push_dataset(request: ApiRequest, body: PushIn) -> PushOut:
     )
 
 
-@router.put("/{key}", response=PartOut)
-def send_part(request: ApiRequest, key: str, part: Query[PartQuery]) -> PartOut:
+@router.put("/{key}", response=SentPartOut)
+def send_part(request: ApiRequest, key: str, part: Query[PartQuery]) -> SentPartOut:
     """Send a part of a missing file, as the body; may be sent twice."""
     data = _body(request)
     here = pushing.take_part(
         request.user, key, part.offset, part.size_bytes, part.sha256, data, part.part_sha256
     )
-    return PartOut(sent_bytes=here)
+    return SentPartOut(sent_bytes=here)
 
 
 def _body(request: HttpRequest) -> bytes:
