@@ -59,6 +59,27 @@ Traceback (most recent call last):
              ^^^^^^
 subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.
 """
+# Horovod 0.28.1's, up to the rank's number.
+HOROVOD_SAID = """Terminating remaining workers after failure of Process 1.
+[0]<stderr>:Terminated
+Process 0 exit with status code 143.
+Traceback (most recent call last):
+  File "/opt/env/bin/horovodrun", line 12, in <module>
+    sys.exit(run_commandline())
+             ^^^^^^^^^^^^^^^^^
+RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus causing the job to be \
+terminated. The first process to do so was:
+Process name: """
+RAISED_BELOW_HOROVOD = """[1]<stderr>:Traceback (most recent call last):
+[1]<stderr>:  File "train.py", line 7, in <module>
+[1]<stderr>:    deep()
+[1]<stderr>:ValueError: no such column: price
+Process 1 exit with status code 1.
+"""
+MPIRUN_SAID = """--------------------------------------------------------------------------
+mpirun noticed that process rank 1 with PID 4711 on node gpu1 exited on signal 9 (Killed).
+--------------------------------------------------------------------------
+"""
 
 
 def make_command(make_attempt: MakeAttempt, script: str, *words: str, **fields: object) -> Attempt:
@@ -228,6 +249,10 @@ def test_killed_command_is_a_signal_and_leaves_no_process(make_attempt: MakeAtte
         (RAISED, {}, {1: "OutOfMemoryError"}),
         ("subprocess.CalledProcessError: Command died with <Signals.SIGKILL: 9>.\n", {0: -9}, {}),
         ("[INFO] ['python', 'train.py'] exits with return code = -9\n", {0: -9}, {}),
+        (f"[0]<stderr>:Killed\n{HOROVOD_SAID}0\nExit code: 137\n", {0: -9}, {}),
+        (f"{RAISED_BELOW_HOROVOD}{HOROVOD_SAID}1\nExit code: 1\n", {}, {1: "ValueError"}),
+        (f"{HOROVOD_SAID}0\nExit code: 3\n", {}, {}),
+        (MPIRUN_SAID, {1: -9}, {}),
         ("loss 0.5\n", {}, {}),
     ],
 )

@@ -15,17 +15,24 @@ _CHILD_DEATHS = (
     re.compile(r"died with <Signals\.\w+: (\d+)>"),
     re.compile(r"exits with return code = -(\d+)"),
 )
-# The first line of a traceback, its frames, and the line that names the exception; torch writes the rank before each.
+# The first rank that failed, and its exit code as a shell gives it: horovodrun; a signal: mpirun (Open MPI).
+_FIRST_OF_HOROVOD = re.compile(r"^Process name: (\d+)\nExit code: (\d+)$", re.MULTILINE)
+_FIRST_OF_MPI = re.compile(r"noticed that process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
+# The first line of a traceback, its frames, and the line that names the exception; torch and horovodrun write the rank
+# before each.
+_RANK = r"(?:\[rank\d+\]: *|\[\d+\]<stderr>:)?"
 _TRACEBACK = re.compile(
-    r"^(?P<rank>\[rank(?P<number>\d+)\]: *)?Traceback \(most recent call last\):\n"
-    r"(?:(?:\[rank\d+\]: *)?[ \t].*\n|\n)+"
-    r"(?:\[rank\d+\]: *)?(?P<name>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$",
+    r"^(?:\[rank(?P<number>\d+)\]: *|\[(?P<process>\d+)\]<stderr>:)?Traceback \(most recent call last\):\n"
+    rf"(?:{_RANK}[ \t].*\n|\n)+"
+    rf"{_RANK}(?P<name>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$",
     re.MULTILINE,
 )
 # Exceptions of launchers: what they report is the end of a rank.
 _OF_LAUNCHERS = frozenset(
     {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException"}
 )
+_WORDS_OF_HOROVOD = "Horovod detected that one or more processes exited"
+_SHELL_SIGNAL = 128  # and more: the exit code of a shell whose program a signal ended
 
 
 def read(text: str) -> tuple[dict[int, int], dict[int, RankError]]:
@@ -36,14 +43,21 @@ def read(text: str) -> tuple[dict[int, int], dict[int, RankError]]:
     """
     codes = {rank: code for rank, code in parse_exit_codes(text).items() if 0 <= rank < _MOST_RANK}
     if not codes:
-        codes = _child_death(text[-4096:])
+        codes = _first_death(text[-4096:])
     if any(code < 0 and code not in (-6, -15) for code in codes.values()):
         return codes, {}  # exceptions are consequences, but for an abort's
     first = next(iter(codes), 0)
     return codes, _last_error(text, first)
 
 
-def _child_death(text: str) -> dict[int, int]:
+def _first_death(text: str) -> dict[int, int]:
+    """The signal that ended a rank, by its rank; rank 0 where the launcher names none."""
+    if found := _FIRST_OF_MPI.findall(text):
+        rank, signal = map(int, found[0])
+        return {rank: -signal} if rank < _MOST_RANK else {}
+    if found := _FIRST_OF_HOROVOD.findall(text):
+        rank, code = map(int, found[-1])
+        return {rank: _SHELL_SIGNAL - code} if code > _SHELL_SIGNAL and rank < _MOST_RANK else {}
     for pattern in _CHILD_DEATHS:
         if found := pattern.findall(text):
             return {0: -int(found[-1])}
@@ -54,7 +68,9 @@ def _last_error(text: str, first_rank: int) -> dict[int, RankError]:
     """The last exception of a script, by its rank; an earlier one may have been handled."""
     for hit in reversed(list(_TRACEBACK.finditer(text))):
         name = hit["name"].rpartition(".")[2]
-        if name not in _OF_LAUNCHERS:
-            rank = min(int(hit["number"]), _MOST_RANK - 1) if hit["number"] else first_rank
-            return {rank: RankError(name, hit["message"] or "", 0)}
+        message = hit["message"] or ""
+        if name not in _OF_LAUNCHERS and not message.startswith(_WORDS_OF_HOROVOD):
+            number = hit["number"] or hit["process"]
+            rank = min(int(number), _MOST_RANK - 1) if number else first_rank
+            return {rank: RankError(name, message, 0)}
     return {}
