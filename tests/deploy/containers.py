@@ -33,6 +33,7 @@ PORT, SESSIONS_PORT = 18265, 18266
 MOST_SHOWN = 6_000  # characters
 MOST_PROCESSES = 4096  # of one user; Podman lowers its own limit below this machine's, and cannot go back
 _NEEDS = ("podman", "git", "uv")
+_FOLDERS_OF_INIT = ("/usr/libexec/podman", "/usr/bin", "/usr/local/bin")
 _RAISES_LIMITS = 1 << 24  # CAP_SYS_RESOURCE
 # A dependency that ended well makes Podman 4.3 refuse to start what needs it; podman-compose keeps the order by itself.
 _PODMAN = """#!/bin/bash
@@ -59,6 +60,10 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "building containers apart from a person's own needs root"
     absent = [name for name in _NEEDS if shutil.which(name, path=search_path()) is None]
+    if not any(Path(folder, "catatonit").exists() for folder in _FOLDERS_OF_INIT):
+        absent.append("catatonit (Podman's init of containers)")
+    if not Path("/sys/fs/cgroup/cgroup.controllers").exists() and shutil.which("runc") is None:
+        absent.append("runc (crun refuses version 1 of control groups)")
     return f"{', '.join(absent)} is not installed" if absent else None
 
 
@@ -143,12 +148,12 @@ class Engine:
             text=True,
             check=False,
         )
-        shown = done.stderr + done.stdout  # what a command answers comes last
         if check and done.returncode:
             raise NotStarted(
-                f"exit status {done.returncode} of\n{shlex.join(command)}\n{shown[-MOST_SHOWN:]}"
+                f"exit status {done.returncode} of\n{shlex.join(command)}\n"
+                f"{done.stdout[-MOST_SHOWN:]}\n{done.stderr[-MOST_SHOWN:]}"
             )
-        return shown
+        return done.stderr + done.stdout  # what a command answers comes last
 
     def write_docker(self, build: list[str]) -> None:
         override = self.work / "override.yml"
