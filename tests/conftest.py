@@ -25,7 +25,7 @@ from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
 from tests import marks
 from tests.system.server import Prepared, migrate_once, prepare_once
-from tests.tools import cost, hangs, turns
+from tests.tools import cost, hangs, no_gpu, turns
 
 # CI tries the same examples each time; elsewhere every run tries others.
 # How long an example takes says how busy the machine is; speeds are in benchmarks/.
@@ -49,6 +49,8 @@ def lacking(reason: str) -> NoReturn:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not no_gpu.wants_gpu(config.getoption("markexpr")):
+        no_gpu.hide()
     hangs.watch(config, config.rootpath / "build" / "tests")
     cost.watch(config)
 
