@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.gpu import Part, files_of_gpu_tests, run_part
+from benchmarks.gpu import PARTS, Part, files_of_gpu_tests, run_part
 from tests.waiting import PATIENCE_S
 
 # A child in a session of its own, as a job's supervisor is, which keeps the output open.
@@ -59,4 +59,10 @@ def test_only_files_with_tests_marked_gpu_are_collected(tmp_path: Path) -> None:
         "tests/a/test_single.py",
         "tests/a/test_whole.py",
     ]
-    assert "tests/training/test_gpu.py" in files_of_gpu_tests()
+
+
+def test_each_file_with_tests_marked_gpu_is_in_one_part() -> None:
+    in_parts = [word for part in PARTS for word in part.command if word.startswith("tests/")]
+
+    assert sorted(in_parts) == files_of_gpu_tests()
+    assert len(in_parts) > 3
