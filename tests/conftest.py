@@ -49,7 +49,9 @@ def lacking(reason: str) -> NoReturn:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not no_gpu.wants_gpu(config.getoption("markexpr")):
+    marks = config.getoption("markexpr")
+    no_gpu.require_one_worker(marks, config.getoption("numprocesses", None) or 0)
+    if not no_gpu.wants_gpu(marks):
         no_gpu.hide()
     hangs.watch(config, config.rootpath / "build" / "tests")
     cost.watch(config)

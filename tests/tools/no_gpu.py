@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+import pytest
+
 LIBRARY = "libnvidia-ml.so.1"
 _FOLDER = "TESTS_WITHOUT_DRIVER"  # set by the process that made the folder, for its workers
 
@@ -21,6 +23,18 @@ def wants_gpu(marks: str) -> bool:
     """Return whether a choice of marks (``-m``) takes only tests marked ``gpu``."""
     words = re.findall(r"\w+", marks)
     return "gpu" in words and not {"not", "or"} & {*words}
+
+
+def require_one_worker(marks: str, workers: int) -> None:
+    """Refuse several workers for tests on the GPU.
+
+    Berth gives a GPU with another's process to nobody, and tests that measure memory would measure their neighbours'.
+
+    Raises:
+        pytest.UsageError: there are several.
+    """
+    if wants_gpu(marks) and workers > 1:
+        raise pytest.UsageError(f"Tests on the GPU run one after the other; leave out -n {workers}.")
 
 
 def hide() -> None:

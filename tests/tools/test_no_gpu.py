@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import lacking
 from tests.devices.stub import build_stub, stub_environment
-from tests.tools.no_gpu import wants_gpu
+from tests.tools.no_gpu import require_one_worker, wants_gpu
 
 REPOSITORY = Path(__file__).parents[2]
 COUNTS = """
@@ -38,6 +38,14 @@ print(repr(os.environ["CUDA_VISIBLE_DEVICES"]))
 )  # fmt: skip
 def test_gpus_are_seen_where_only_tests_marked_gpu_run(marks: str, *, wanted: bool) -> None:
     assert wants_gpu(marks) is wanted
+
+
+def test_tests_on_the_gpu_are_refused_with_several_workers() -> None:
+    require_one_worker("gpu", 1)
+    require_one_worker("not gpu", 4)
+
+    with pytest.raises(pytest.UsageError, match="one after the other; leave out -n 4"):
+        require_one_worker("gpu", 4)
 
 
 def test_this_session_sees_no_gpu(pytestconfig: pytest.Config) -> None:
