@@ -253,7 +253,7 @@ def bench(name: str | None) -> None:
 
 
 def gpu(parts: list[str], *, dry_run: bool) -> None:
-    """Everything that needs a GPU, within ten minutes; a dry run does it on the CPU and keeps nothing."""
+    """Everything that needs a GPU, within 15 minutes; a dry run does it on the CPU and keeps nothing."""
     install("base")
     install("test")
     become("benchmarks.gpu", *(["--dry-run"] if dry_run else []), *parts)
@@ -377,7 +377,7 @@ def main() -> None:
     matrix.add_argument("names", nargs="*", help="some of them; all by default")
     matrix.add_argument("--home", help="folder that keeps their packages for the next time")
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
-    on_gpu = commands.add_parser("gpu", help="tests and benchmarks that need a GPU, within ten minutes")
+    on_gpu = commands.add_parser("gpu", help="tests and benchmarks that need a GPU, within 15 minutes")
     on_gpu.add_argument("parts", nargs="*", help="some of them; all by default")
     on_gpu.add_argument("--dry-run", action="store_true", help="on the CPU, keeping no results")
     commands.add_parser("docs", help="build the documentation site, which Berth serves under /docs/")

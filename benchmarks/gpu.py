@@ -1,6 +1,7 @@
-"""``python -m benchmarks.gpu``: on one NVIDIA GPU, all tests marked ``gpu`` and the benchmarks that need one, within ten minutes.
+"""``python -m benchmarks.gpu``: on one NVIDIA GPU, all tests marked ``gpu`` and the benchmarks that need one.
 
-Each part is a process with a limit of its own, so that one that hangs or fails costs only itself.  Its figures
+Each part is a process with a limit of its own, so that one that hangs or fails costs only itself: all that it started
+is killed with it.  Parts run one after the other, because Berth gives a GPU with another's process to nobody.  Figures
 are kept in ``benchmarks/results/gpu-PART.json`` with device, driver, versions and commit.  ``--dry-run`` does the same
 on the CPU, with results in a temporary folder: so that no minute of a GPU is lost to a mistake.
 """
@@ -8,6 +9,7 @@ on the CPU, with results in a temporary folder: so that no minute of a GPU is lo
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,10 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bounded import END_WITHIN_S, TIMED_OUT
 from benchmarks.figures import RESULTS, ROOT, read_host, read_load, read_versions, rounded
 
 DRY_RUN_VARIABLE = "BERTH_GPU_DRY_RUN"
-MOST_S = 600
+MOST_S = 900  # all parts together; most take far less than their own limit
+ENDS_LATER_S = 10  # than the limit and the time to end all: then the runner itself is at fault
+_MARKED = re.compile(r"^(pytestmark = .*|\s*@)pytest\.mark\.gpu\b", re.MULTILINE)
 DRY_RUN_TIMES = 20  # longer on the CPU of a busy machine, where only correctness counts
 
 
@@ -35,8 +40,23 @@ def _measuring(name: str, most_s: int) -> Part:
     return Part(name, most_s, ("-m", "benchmarks.gpu_parts", name))
 
 
+def _testing(name: str, most_s: int, files: Sequence[str]) -> Part:
+    return Part(
+        name, most_s, ("-m", "pytest", "-m", "gpu", "-q", "-n", "0", "-p", "no:cacheprovider", *files)
+    )
+
+
+def files_of_gpu_tests(root: Path = ROOT) -> list[str]:
+    """Return the files that hold tests marked ``gpu``; to collect all the others takes a minute."""
+    files = sorted((root / "tests").rglob("test_*.py"))
+    return [str(file.relative_to(root)) for file in files if _MARKED.search(file.read_text())]
+
+
+SERVER, RECIPES = "tests/system/test_real_gpu.py", "tests/training/test_gpu_recipes.py"
 PARTS = (
-    Part("tests", 150, ("-m", "pytest", "-m", "gpu", "-q", "-n", "0", "-p", "no:cacheprovider", "tests")),
+    _testing("tests", 150, sorted({*files_of_gpu_tests()} - {SERVER, RECIPES})),
+    _testing("server", 300, [SERVER]),
+    _testing("recipes", 120, [RECIPES]),
     _measuring("memory", 60),
     _measuring("regret", 90),
     _measuring("trials", 40),
@@ -110,24 +130,7 @@ def run_part(part: Part, most_s: float, folder: Path, variables: Mapping[str, st
     command = [sys.executable, *part.command]
     if part.command[1] == "benchmarks.gpu_parts":
         command.append(str(answer))
-    ended, output = "passed", ""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=max(most_s, 1),
-            check=False,
-        )
-        output = done.stdout
-        if done.returncode:
-            ended = "failed"
-    except subprocess.TimeoutExpired as error:
-        ended, output = "timed out", (error.stdout or b"").decode(errors="replace")
+    ended, output = run_bounded(command, max(most_s, 1), variables)
     told = json.loads(answer.read_text()) if answer.exists() else {}
     answer.unlink(missing_ok=True)
     return {
@@ -139,6 +142,31 @@ def run_part(part: Part, most_s: float, folder: Path, variables: Mapping[str, st
         "details": told.get("details", {}),
         "output": output[-4000:],
     }
+
+
+def run_bounded(command: Sequence[str], most_s: float, variables: Mapping[str, str]) -> tuple[str, str]:
+    """Run a command with all that it starts for ``most_s`` at most; return how it ended, and what it printed."""
+    with tempfile.TemporaryFile() as output:
+        # A file, because a pipe stays open until the last process that has it is gone.
+        bounded = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.bounded", str(most_s), *command],
+            cwd=ROOT,
+            env={**os.environ, **variables},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = bounded.wait(most_s + END_WITHIN_S + ENDS_LATER_S)
+        except subprocess.TimeoutExpired:
+            bounded.kill()
+            code = TIMED_OUT
+        except BaseException:  # Ctrl-C
+            bounded.terminate()
+            bounded.wait(END_WITHIN_S + ENDS_LATER_S)
+            raise
+        output.seek(0)
+        printed = output.read().decode(errors="replace")
+    return {0: "passed", TIMED_OUT: "timed out"}.get(code, "failed"), printed
 
 
 if __name__ == "__main__":

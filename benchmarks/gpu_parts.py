@@ -26,6 +26,7 @@ from training.data.collation import repeat
 from training.memory.autotune import find_batch_size
 from training.memory.meters import HostMeter, make_meter
 from training.plan.choose import make_table
+from training.plan.hardware import read_hardware
 from training.plan.memory import peak_bytes
 from training.plan.training import Training
 from training.plan.trial import Trial
@@ -45,13 +46,14 @@ def make_training(architecture: Architecture, config: TrainConfig) -> Training:
 def measure_memory(outcome: Outcome) -> None:
     """Predicted peak of a plain step against the measured one, for each architecture."""
     errors = {}
+    workspace_bytes = read_hardware(DEVICE, 1).workspace_bytes
     for architecture in ARCHITECTURES:
         training = make_training(architecture, TrainConfig())
         workload = Workload.of(
             training.model, architecture.sample, architecture.loss_fn, None, 1 << 20, on_gpu=ON_GPU
         )
         plan = Plan(batch_size=BATCH)
-        predicted = peak_bytes(workload.footprint("fp32", "none"), plan, workload.optimizer)
+        predicted = peak_bytes(workload.footprint("fp32", "none"), plan, workload.optimizer) + workspace_bytes
         errors[architecture.name] = 100 * (predicted / step_peak_bytes(training, plan) - 1)
     outcome.details["memory_error_percent"] = errors
     outcome.figures["memory_error_median_percent"] = statistics.median(map(abs, errors.values()))

@@ -25,7 +25,7 @@ from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
 from tests import marks
 from tests.system.server import Prepared, migrate_once, prepare_once
-from tests.tools import cost, hangs, turns
+from tests.tools import cost, hangs, no_gpu, turns
 
 # CI tries the same examples each time; elsewhere every run tries others.
 # How long an example takes says how busy the machine is; speeds are in benchmarks/.
@@ -49,6 +49,10 @@ def lacking(reason: str) -> NoReturn:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    marks = config.getoption("markexpr")
+    no_gpu.require_one_worker(marks, config.getoption("numprocesses", None) or 0)
+    if not no_gpu.wants_gpu(marks):
+        no_gpu.hide()
     hangs.watch(config, config.rootpath / "build" / "tests")
     cost.watch(config)
 

@@ -6,6 +6,7 @@ from training import events
 from training.rng import capture_rng
 from training.run import Run
 from training.state import SavedState
+from training.watch.losses import raise_if_bad
 
 RETRY_EVERY_S = 10.0
 
@@ -23,14 +24,22 @@ def save(run: Run) -> None:
 
     After ``pause_after_failed_saves`` consecutive failures the training waits here until a save succeeds
     or a stop request arrives: further progress could not be saved.
+
+    Raises:
+        BadLoss: on all ranks, if one of them has a loss that is not finite and ``stop_on_nan`` is set; nothing is saved.
     """
     run.stop_request.save = False
     run.saved_s = time.monotonic()
-    of_ranks = run.strategy.ranks.gather((capture_rng(), run.checkpointer.failures, run.stop_request.stop))
+    failures, stop = run.checkpointer.failures, run.stop_request.stop
+    of_ranks = run.strategy.ranks.gather((capture_rng(), failures, stop, run.loss_watch.settle()))
+    rngs, failures_of_ranks, stops_of_ranks, bad_losses = zip(*of_ranks, strict=True)
+    raise_if_bad(
+        bad_losses
+    )  # ranks agree on losses late: without this, a save could hold what a bad loss made
     run.hooks.call("before_save", run.state)
-    state = run.state.state_dict([rng for rng, _, _ in of_ranks], run.hooks.state_dict())
-    limit, stops = run.config.pause_after_failed_saves, any(stop for _, _, stop in of_ranks)
-    if limit and not stops and max(failures for _, failures, _ in of_ranks) >= limit:
+    state = run.state.state_dict([*rngs], run.hooks.state_dict())
+    limit = run.config.pause_after_failed_saves
+    if limit and not any(stops_of_ranks) and max(failures_of_ranks) >= limit:
         _save_patiently(run, state)
     else:
         run.checkpointer.save(state, run.state.step)

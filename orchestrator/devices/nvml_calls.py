@@ -171,7 +171,7 @@ def take_sample(gpu: Gpu) -> Sample:
     Raises:
         NVMLError: the GPU does not even report its memory.
     """
-    memory = pynvml.nvmlDeviceGetMemoryInfo(gpu.handle)
+    used_bytes, total_bytes = _memory(gpu.handle)
     utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, gpu.handle)
     values = {
         "utilization": None if utilization is None else utilization.gpu,
@@ -185,8 +185,8 @@ def take_sample(gpu: Gpu) -> Sample:
     power_mw = values["power"]
     energy_mj = _optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu.handle)  # from Volta on
     return Sample(
-        used_bytes=memory.used,
-        total_bytes=memory.total,
+        used_bytes=used_bytes,
+        total_bytes=total_bytes,
         utilization_percent=values["utilization"],
         temperature_c=values["temperature"],
         power_w=None if power_mw is None else power_mw / 1000,
@@ -274,6 +274,24 @@ def _memory_bytes(handle: Any) -> int:
         if is_gone(error):
             return 0
         raise
+
+
+def _memory(handle: Any) -> tuple[int, int]:
+    """Memory in use and in all, in bytes.
+
+    What the driver keeps for itself is not in use: an idle GPU would seem to hold half a GiB.  Drivers before R510 do not
+    tell it.
+
+    Raises:
+        NVMLError: the GPU does not report its memory.
+    """
+    memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    if memory is None:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(memory.used), int(memory.total)
+    # Not its "used": that has the reserved memory in it on some drivers and not on others.
+    allocated_bytes = int(memory.total) - int(memory.free) - int(memory.reserved)
+    return (allocated_bytes if allocated_bytes >= 0 else int(memory.used)), int(memory.total)
 
 
 def _numa_node(handle: Any) -> int | None:

@@ -13,7 +13,10 @@ from uuid import UUID
 from orchestrator.models import Attempt, Device, Job, JobState, PlannedMemory, Sharing
 
 PATIENCE = timedelta(seconds=60)  # a job that waited this long for its plan takes whole devices
-CONTEXT_BYTES = 512 * 2**20  # of a CUDA context, which the planner does not count
+CONTEXT_BYTES = 768 * 2**20  # of a CUDA context with the libraries that torch loads, measured on an H200
+WORKSPACES_BYTES = (
+    64 * 2**20
+)  # that torch keeps for cuBLAS from Hopper on; the planner here has no GPU to ask
 LEAST_MARGIN = 0.10
 MOST_FACTOR = 3.0  # one odd run must not make every claim a whole device
 RUNS = 20
@@ -53,8 +56,8 @@ def expected(keys: Iterable[Key]) -> dict[Key, Expected]:
     }
 
 
-def _with_margin(planned_bytes: int, factor: float, context_bytes: int, runs: int) -> Expected:
-    claim = round((planned_bytes + context_bytes) * factor)
+def _with_margin(planned_bytes: int, factor: float, beside_bytes: int, runs: int) -> Expected:
+    claim = round((planned_bytes + beside_bytes) * factor)
     return Expected(claim, 100 * (factor - 1), runs)
 
 
@@ -65,7 +68,7 @@ def _margin(pool: str) -> tuple[float, int, int]:
     factor = 1 + LEAST_MARGIN
     if ratios:
         return min(MOST_FACTOR, max(ratios) * factor), 0, len(ratios)  # a peak has the context in it
-    return factor, CONTEXT_BYTES if "gpu" in kinds.values() else 0, 0
+    return factor, CONTEXT_BYTES + WORKSPACES_BYTES if "gpu" in kinds.values() else 0, 0
 
 
 def plans_and_peaks(models: Iterable[str], most: int = RUNS) -> list[tuple[float, float]]:

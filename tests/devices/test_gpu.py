@@ -41,7 +41,8 @@ def test_readings_agree_with_nvidia_smi(smi: list[str]) -> None:
 
     assert info.name == name
     assert info.memory_bytes / 2**20 == pytest.approx(float(total_mib), rel=0.05)
-    assert reading.used_bytes / 2**20 == pytest.approx(float(used_mib), abs=2048)
+    # What the driver keeps for itself is not in use: over 500 MiB on an H200, which nvidia-smi leaves out too.
+    assert reading.used_bytes / 2**20 == pytest.approx(float(used_mib), abs=256)
     assert reading.error is None
 
 

@@ -39,6 +39,17 @@ def test_a_reading_has_memory_utilization_temperature_and_power(serve_gpus: Serv
     assert (row["utilization_percent"], row["temperature_c"], row["power_w"]) == (97, 71, 540.0)
 
 
+def test_memory_that_the_driver_keeps_for_itself_is_not_in_use(serve_gpus: Serve):
+    """Also where the driver counts it as used; one that cannot tell it apart is believed."""
+    reserved = [f"reserved.{number} {GIB // 2}" for number in range(4)]
+
+    rows = serve_gpus(*reserved, "used.1 7", "used.2 7", "used_v2.2 1", "memory_v2.3 13").read()["rows"]
+
+    assert [rows[number]["used_bytes"] for number in range(4)] == [0, 7, 7, GIB // 2]
+    assert {rows[number]["total_bytes"] for number in range(4)} == {141 * GIB}
+    assert not any(row["stale"] for row in rows.values())
+
+
 def test_a_lost_gpu_is_marked_and_the_others_are_read(serve_gpus: Serve):
     answer = serve_gpus("error.7 15").read()
 

@@ -130,7 +130,7 @@ def test_job_sees_only_its_gpus_and_the_memory_it_claimed(make_device, placed, m
 
     assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert record["device_nodes"] == ["/dev/nvidia0"]
-    assert record["gpu_memory_fraction"] == 19.5 / 80  # the CUDA context has its part of the claim
+    assert record["gpu_memory_fraction"] == 19.25 / 80  # the CUDA context has its part of the claim
     assert record["sandbox"]["network"] == "none"
 
 
@@ -148,7 +148,7 @@ def test_job_with_a_limit_above_its_claim_may_allocate_what_nobody_else_claims(
     make_attempt(devices=[gpu], memory_bytes=15 * GIB)
     full = prepare(attempt)["gpu_memory_fraction"]
 
-    assert (alone, beside, full) == (49.5 / 80, 34.5 / 80, 19.5 / 80)
+    assert (alone, beside, full) == (49.25 / 80, 34.25 / 80, 19.25 / 80)
 
 
 def test_model_job_gets_its_steps_and_its_own_options_win(placed):
@@ -164,7 +164,7 @@ def test_a_script_job_gets_only_its_own_arguments(placed):
     assert prepare(placed(spec={"total_steps": 20, "args": ["--lr", "1"]}))["args"] == ["--lr", "1"]
 
 
-@pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.5), (2, 1.5), (1, 0.75)])
+@pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.25), (3, 2.25), (2, 1.5), (1, 0.75)])
 def test_cuda_context_takes_at_most_a_quarter_of_a_claim(claim_gib, left_gib):
     assert launch_record.allocator_bytes(claim_gib * GIB) == left_gib * GIB
 

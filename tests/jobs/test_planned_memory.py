@@ -89,6 +89,16 @@ def test_model_starts_with_what_the_planner_expects_and_a_margin(model):
     assert claim.error_percent == pytest.approx(10)
 
 
+def test_model_on_a_gpu_claims_what_its_process_takes_beside_the_plan(make_job, make_device, learning):
+    make_device(0, kind="gpu", memory_gib=80)
+    job = make_job(spec=MODEL)
+
+    planned(job, 10)
+
+    context_and_workspaces_gib = (768 + 64) / 1024
+    assert claim_of(job).memory_bytes == pytest.approx(1.1 * (10 + context_and_workspaces_gib) * GIB)
+
+
 def test_model_that_cannot_be_planned_takes_a_whole_device_at_once(model):
     planned(model, None)
 

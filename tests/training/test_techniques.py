@@ -1,7 +1,7 @@
 """Techniques that one rank shows: scaling, rates, recomputing, offload, bad losses, inference."""
 
 from collections.abc import Callable
-from functools import partialmethod
+from functools import partial, partialmethod
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
+from training.checkpoint import store
 from training.config import ConfigError
 from training.config.plan import Plan
 from training.data import DataError, ResumableSampler
@@ -24,7 +25,7 @@ from training.strategies.choose import make_strategy
 from training.strategies.stages import Stage, even_bounds
 from training.watch.balance import divide
 from training.watch.communication import StepProfile, busy_share
-from training.watch.losses import BadLoss
+from training.watch.losses import BadLoss, LossWatch
 
 Lines = Callable[[], list[dict[str, Any]]]
 CPU = torch.device("cpu")
@@ -133,6 +134,38 @@ def test_stop_on_nan_ends_the_run_in_that_step(reporter: Reporter) -> None:
 class Broken(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs / 0.0
+
+
+class LateCopies:
+    """As a GPU's: a loss arrives once somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.on_way: list[tuple[Tensor, Tensor]] = []
+
+    def start(self, losses: Tensor) -> tuple[Tensor, Callable[[], bool]]:
+        self.on_way.append((torch.zeros_like(losses), losses))
+        return self.on_way[-1][0], lambda: not self.on_way
+
+    def wait(self) -> None:
+        for on_host, losses in self.on_way:
+            on_host.copy_(losses)
+        self.on_way.clear()
+
+
+@pytest.mark.parametrize("every", [None, 5], ids=["at the end", "each fifth step"])
+def test_bad_loss_that_was_not_read_yet_is_never_saved(
+    reporter: Reporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
+) -> None:
+    monkeypatch.setattr("training.trainer.LossWatch", partial(LossWatch, copies=LateCopies()))
+    model, calls = make_model(), count(1)
+    model.register_forward_hook(
+        lambda module, inputs, output: output * (float("nan") if next(calls) == 14 else 1)
+    )
+
+    with pytest.raises(BadLoss, match="since step 14: rank 0 "):
+        fit(reporter, model, stop_on_nan=True, checkpoint_dir=str(tmp_path / "c"), checkpoint_every=every)
+
+    assert all(place.step < 14 for place in store.list_places(tmp_path / "c"))
 
 
 def test_a_dataset_shorter_than_a_batch_is_refused(reporter: Reporter) -> None:

@@ -326,6 +326,54 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("every", [0, 3], ids=["at the end", "each third step"])
+def test_what_a_bad_loss_made_is_never_saved(
+    ranks: int, every: int, tmp_path: Path, start_ranks: StartRanks
+) -> None:
+    """The last rank alone meets it, in the last step before a save, which is too late for an exchange."""
+    script = tmp_path / "spoil.py"
+    script.write_text(SPOIL)
+
+    assert start_ranks(script, every, ranks=ranks).wait(PATIENCE_S) == [0] * ranks, (
+        tmp_path / "output"
+    ).read_text()
+
+    for rank in range(ranks):
+        said = (tmp_path / f"said-{rank}").read_text()
+        assert said.startswith(f"The loss is not finite since step 6: rank {ranks - 1} (nan at step 6)")
+    assert all(place.step < 6 for place in store.list_places(tmp_path / "c"))
+
+
+SPOIL = """
+import os, sys, torch
+from itertools import count
+from pathlib import Path
+from torch import nn
+from torch.utils.data import TensorDataset
+from training import TrainConfig, Trainer
+from training.watch.losses import BadLoss
+
+rank, ranks, every = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(sys.argv[1])
+model, calls = nn.Linear(4, 1), count(1)
+model.register_forward_hook(
+    lambda module, inputs, output: output * (float("nan") if next(calls) == 6 and rank == ranks - 1 else 1)
+)
+data = TensorDataset(torch.randn(48, 4), torch.randn(48, 1))
+config = TrainConfig(
+    batch_size=8 // ranks, epochs=2 if every else 1, checkpoint_every=every or None, checkpoint_dir="c",
+    stop_on_nan=True,
+)
+said = "trained to the end"
+try:
+    Trainer(config).fit(model, data)
+except BadLoss as error:
+    said = str(error)
+Path(f"said-{rank}").write_text(said)
+"""
+
+
+@pytest.mark.slow
 def test_number_of_ranks_may_change_between_attempts(tmp_path: Path, start_ranks: StartRanks) -> None:
     environment = {"BERTH_CHECKPOINT_DIR": "c", "BERTH_METRICS_FILE": "m"}
     for attempt, (ranks, steps) in enumerate(((2, 10), (1, 20), (2, 30)), start=1):

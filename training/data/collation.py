@@ -1,6 +1,8 @@
 """Batches from samples, their way to the device, and the first sample of a dataset."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, cast
 
 import torch
@@ -43,14 +45,24 @@ def _column(name: str, values: list[Any]) -> Any:
 
 
 def move_to(batch: T, device: torch.device) -> T:
-    """Move every tensor of a batch to ``device``, without waiting for the copy."""
+    """Move every tensor of a batch to ``device``, without waiting for the copy.
+
+    A batch may hold mappings, lists, tuples, dataclasses, and objects that move themselves by ``to``.
+    """
     if isinstance(batch, Tensor):
         return cast(T, batch.to(device, non_blocking=True))
+    if callable(move := getattr(batch, "to", None)):  # such as PackedSequence, whose lengths stay on the host
+        return cast(T, move(device))
     if isinstance(batch, Mapping):
         return cast(T, {name: move_to(value, device) for name, value in batch.items()})
     if isinstance(batch, list | tuple):
         values = [move_to(value, device) for value in batch]
         return type(batch)(*values) if hasattr(batch, "_fields") else cast(T, type(batch)(values))
+    if is_dataclass(batch) and not isinstance(batch, type):
+        moved = copy(batch)  # not replace(), which would run __post_init__ again
+        for field in fields(batch):
+            object.__setattr__(moved, field.name, move_to(getattr(batch, field.name), device))
+        return moved
     return batch
 
 

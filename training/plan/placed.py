@@ -18,7 +18,7 @@ def judge_placed(
 ) -> Candidate | None:
     """Place the layers within the devices' memory and predict the step; None if the model has no layers to place."""
     footprint = workload.footprint(plan.precision, "none")
-    fixed_bytes = footprint.sample_bytes * plan.batch_size
+    fixed_bytes = footprint.sample_bytes * plan.batch_size + hardware.workspace_bytes
     if hardware.kind == "cpu":  # as for other plans: the checkpointer's copy is in the same memory
         fixed_bytes += saved_copy_bytes(footprint, plan, workload.optimizer)
     speed = speed_of(plan, hardware)

@@ -95,7 +95,7 @@ def _judge(workload: Workload, plan: Plan, hardware: Hardware, config: TrainConf
     footprint = workload.footprint(plan.precision, plan.activation_checkpointing)
     if footprint.unused and plan.strategy in ("ddp", "zero1"):
         plan = replace(plan, find_unused_parameters=True)
-    needed = peak_bytes(footprint, plan, workload.optimizer)
+    needed = peak_bytes(footprint, plan, workload.optimizer) + hardware.workspace_bytes
     if hardware.kind == "cpu":  # the memory of the host is the device's own
         needed += saved_copy_bytes(footprint, plan, workload.optimizer)
     return Candidate(

@@ -56,7 +56,10 @@ class Recipe:
         return weights.load_into(model, loaded).to(self.device)
 
     def read(self, function: str) -> Samples:
-        return named.read_samples(function, self.options.batch_size, data_path=self.data_path)
+        samples = named.read_samples(function, self.options.batch_size, data_path=self.data_path)
+        return samples.on(
+            self.device
+        )  # here for all recipes: the owner's functions get batches and model together
 
     def measure(self, model: nn.Module) -> Measured:
         return measure(model.to(self.device), self.samples, self.evaluate)

@@ -11,9 +11,11 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from training.config import TrainConfig
+from training.data import move_to
 from training.recipes.low_bits import Bits, keep_in, train_with
-from training.recipes.measure import answer
+from training.recipes.measure import answer, device_of
 from training.recipes.named import RecipeError, Samples
+from training.strategies.choose import choose_device
 from training.trainer import Trainer
 
 LEAST_QUANTIZED = 64  # numbers of a weight; smaller ones would not shrink
@@ -149,7 +151,7 @@ class _Pairs(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
     """The samples of batches, one by one, for the trainer."""
 
     def __init__(self, samples: Samples) -> None:
-        batches = list(samples)
+        batches = list(samples.on(torch.device("cpu")))  # from where the trainer moves each batch
         if any(len(inputs) != 1 for inputs, _ in batches):
             raise RecipeError("Distillation trains models with one input; this data has several.")
         self.inputs = torch.cat([inputs[0] for inputs, _ in batches])
@@ -164,17 +166,26 @@ class _Pairs(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 
 def distil(teacher: nn.Module, student: nn.Module, data: Samples, config: TrainConfig) -> Changed:
     """Train a smaller model on the teacher's answers and the targets (Hinton et al., 2015)."""
-    teacher.eval().requires_grad_(False)
+    teacher.eval().requires_grad_(False).to(choose_device())  # where the trainer has the student
+    Trainer(config).fit(student, _Pairs(data), loss_fn=loss_of_lessons(teacher))
+    return Changed(student, {"student_parameters": sum(each.numel() for each in student.parameters())})
+
+
+def loss_of_lessons(teacher: nn.Module) -> Callable[[Tensor, tuple[Tensor, Tensor]], Tensor]:
+    """Return the loss against the teacher's answers; its targets are the inputs and the true targets.
+
+    The teacher stays where it is, because the planner calls the loss with tensors that have no data, on any device: a
+    teacher that moved to them would lose its weights.
+    """
+    device = device_of(teacher)
 
     def loss(outputs: Tensor, wanted: tuple[Tensor, Tensor]) -> Tensor:
         inputs, targets = wanted
-        teacher.to(outputs.device)
         with torch.no_grad():
-            lesson = teacher(inputs)
+            lesson = move_to(teacher(move_to(inputs, device)), outputs.device)
         return distillation_loss(outputs, lesson, targets)
 
-    Trainer(config).fit(student, _Pairs(data), loss_fn=loss)
-    return Changed(student, {"student_parameters": sum(each.numel() for each in student.parameters())})
+    return loss
 
 
 def distillation_loss(outputs: Tensor, lesson: Tensor, targets: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ def cross_validate(
     Raises:
         RecipeError: there are fewer samples than folds.
     """
-    batches = list(data)
+    batches = list(data.on(torch.device("cpu")))  # only one batch has to fit beside a model on a GPU
     inputs = tuple(torch.cat(parts) for parts in zip(*(each for each, _ in batches), strict=True))
     targets = torch.cat([each for _, each in batches])
     if not 2 <= count <= len(targets):
@@ -34,17 +34,21 @@ def cross_validate(
         )
         model = build()
         model.train()
-        train(model, _part(inputs, targets, rest, size))
+        train(model, _part(inputs, targets, rest, size, data.device))
         model.eval()
-        for each in score(model, _part(inputs, targets, held, size)):
+        for each in score(model, _part(inputs, targets, held, size, data.device)):
             scored.setdefault(each.name, []).append(each.values)
     return metrics_of([Score(name, torch.cat(parts)) for name, parts in scored.items()])
 
 
 def _part(
-    inputs: tuple[torch.Tensor, ...], targets: torch.Tensor, chosen: torch.Tensor, size: int
+    inputs: tuple[torch.Tensor, ...],
+    targets: torch.Tensor,
+    chosen: torch.Tensor,
+    size: int,
+    device: torch.device | None,
 ) -> Samples:
     batches: list[Batch] = [
         (tuple(each[part] for each in inputs), targets[part]) for part in torch.split(chosen, size)
     ]
-    return Samples(lambda: iter(batches))
+    return Samples(lambda: iter(batches), device)

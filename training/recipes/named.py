@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from training.data import move_to
 
 DATASET_PREFIX = "BERTH_DATASET_"
 EVALUATION_DATA = ("evaluation_data", "build_dataset")  # names that are tried where none is given
@@ -86,12 +89,21 @@ def build_model(name: str, settings: Mapping[str, Any] | None = None) -> nn.Modu
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Batches of inputs and targets that can be read more than once, in the same order."""
+    """Batches of inputs and targets that can be read more than once, in the same order.
+
+    Args:
+        device: where every batch is, as the model is whose owner's functions read it; None: where the data is.
+    """
 
     read: Callable[[], Iterator[Batch]]
+    device: torch.device | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.read()
+        return self.read() if self.device is None else map(partial(move_to, device=self.device), self.read())
+
+    def on(self, device: torch.device) -> "Samples":
+        """Return the same batches on a device, each moved there once it is read."""
+        return Samples(self.read, device)
 
     def first(self, count: int) -> Batch:
         """The inputs and targets of the first samples, at most one batch."""

@@ -19,6 +19,7 @@ from orchestrator.jobs import (
 from orchestrator.jobs.launch import interpreters, isolation, session_programs, trainers
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
+from orchestrator.jobs.planned_memory import CONTEXT_BYTES
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Lease, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
@@ -27,7 +28,6 @@ from orchestrator.store.layout import JobFolder
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
-CONTEXT_BYTES = 512 * 1024**2  # of a CUDA context with the libraries that torch loads
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
 

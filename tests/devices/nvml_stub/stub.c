@@ -7,6 +7,9 @@
  *   init 18                 what nvmlInit answers (0; 9 = driver not loaded, 18 = version mismatch)
  *   total.N bytes           memory of a GPU (141 GiB)
  *   used.N bytes            memory in use (the sum of its processes)
+ *   reserved.N bytes        memory that the driver keeps for itself (0); the first version of the call has it in use
+ *   memory_v2.N code        what the second version of the call answers (0; 13 = the driver has no such call)
+ *   used_v2.N 1             in the second version too, memory in use has the reserved memory in it, as older drivers say
  *   utilization.N percent   (0)    temperature.N C  (40)    power.N mW  (100000)    energy.N mJ  (0)    mig.N 1  (0)
  *   error.N code            what every call about the GPU answers (0; 15 = lost, 999 = unknown)
  *   open.N code             what opening it answers (0)
@@ -32,10 +35,13 @@
 #define TIMEOUT 10
 #define INSUFFICIENT_SIZE 7
 #define UNINITIALIZED 1
+#define ARGUMENT_VERSION_MISMATCH 25
+#define MEMORY_V2 (sizeof(MemoryV2) | 2U << 24)
 #define GIB (1ULL << 30)
 
 typedef struct { int number; } Gpu;
 typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; unsigned long long used; unsigned instance, compute; } Process;
 typedef struct {
@@ -233,12 +239,30 @@ static struct processes processes_on(const Gpu *gpu, Process *list, unsigned roo
     return found;
 }
 
-int nvmlDeviceGetMemoryInfo(const Gpu *gpu, Memory *memory) {
+static MemoryV2 memory_of(const Gpu *gpu) {
     struct processes found = processes_on(gpu, NULL, 0);
     long long gib = gpu->number < SLICES_FROM ? 141 : cut_of(gpu->number).gib;
-    memory->total = (unsigned long long)value_of("total", gpu->number, gib * (long long)GIB);
-    memory->used = (unsigned long long)value_of("used", gpu->number, (long long)found.bytes);
-    memory->free = memory->total - memory->used;
+    MemoryV2 memory = {0};
+    memory.total = (unsigned long long)value_of("total", gpu->number, gib * (long long)GIB);
+    memory.reserved = (unsigned long long)value_of("reserved", gpu->number, 0);
+    memory.used = (unsigned long long)value_of("used", gpu->number, (long long)found.bytes);
+    memory.free = memory.total - memory.used - memory.reserved;
+    return memory;
+}
+
+int nvmlDeviceGetMemoryInfo(const Gpu *gpu, Memory *memory) {
+    MemoryV2 whole = memory_of(gpu);
+    *memory = (Memory){whole.total, whole.free, whole.used + whole.reserved};
+    return ask(gpu);
+}
+
+int nvmlDeviceGetMemoryInfo_v2(const Gpu *gpu, MemoryV2 *memory) {
+    int answer = (int)value_of("memory_v2", gpu->number, SUCCESS);
+    if (answer) return answer;
+    if (memory->version != MEMORY_V2) return ARGUMENT_VERSION_MISMATCH;
+    *memory = memory_of(gpu);
+    memory->version = MEMORY_V2;
+    if (value_of("used_v2", gpu->number, 0)) memory->used += memory->reserved;
     return ask(gpu);
 }
 

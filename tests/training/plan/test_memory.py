@@ -10,6 +10,7 @@ from tests.training.plan.test_search import hardware
 from training.checkpoint.host_copy import HostCopy
 from training.config import TrainConfig
 from training.config.plan import Plan
+from training.plan.hardware import read_hardware, workspace_bytes
 from training.plan.memory import peak_bytes, saved_copy_bytes
 from training.plan.search import search
 from training.plan.tracing import CannotEstimate, measure_optimizer, trace_step
@@ -105,6 +106,46 @@ def test_on_the_host_the_copy_of_a_checkpoint_counts_as_memory_of_the_device():
     assert on_gpu is not None
     assert on_cpu.memory_bytes == pytest.approx(step_bytes + copy_bytes)
     assert on_gpu.memory_bytes == pytest.approx(step_bytes)
+
+
+def test_workspaces_of_a_gpu_count_as_memory_of_every_plan():
+    model, sample, loss_fn = make_case("gpt")
+    workload = Workload.of(model, sample, loss_fn, None, 4096, on_gpu=True)
+    without = hardware(1000, 2, kind="cuda")
+    config = TrainConfig(batch_size=8)
+
+    tables = [search(workload, config, each) for each in (without, replace(without, workspace_bytes=1 << 26))]
+
+    memory = [{each.plan: each.memory_bytes for each in table.candidates} for table in tables]
+    assert {plan.strategy for plan in memory[0]} > {"ddp", "fsdp", "placed"}
+    for plan in memory[0].keys() & memory[1].keys():
+        assert memory[1][plan] - memory[0][plan] == pytest.approx(1 << 26)
+
+
+@pytest.mark.parametrize(
+    ("capability", "variables", "expected_mib"),
+    [
+        ((8, 0), {}, 2 * 8.125),
+        ((9, 0), {}, 2 * 32),
+        ((9, 0), {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, 2 * 0.125),
+        ((7, 5), {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8"}, 2 * 8.125),
+        ((9, 0), {"CUBLAS_WORKSPACE_CONFIG": "none"}, 2 * 32),
+        ((9, 0), {"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0"}, 2 * 33),
+        (
+            (9, 0),
+            {"TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0", "CUBLASLT_WORKSPACE_SIZE": "32768"},
+            2 * 64,
+        ),
+    ],
+)
+def test_torch_keeps_a_workspace_for_the_script_and_one_for_backward_passes(
+    capability, variables, expected_mib
+):
+    assert workspace_bytes(capability, variables) == expected_mib * 2**20
+
+
+def test_cpu_has_no_workspaces():
+    assert read_hardware(torch.device("cpu"), 1).workspace_bytes == 0
 
 
 def test_ranks_that_save_shards_copy_only_their_shard():
