@@ -116,6 +116,7 @@ def fork(act: Callable[[], None]) -> int:
     if pid == 0:
         os.setpgrp()
         _run_and_exit(act)
+    os.setpgid(pid, pid)  # here too: the child may not have run yet when its group is signalled
     return pid
 
 

@@ -37,10 +37,14 @@ class PlotlyFinder(BaseFinder):
         yield self._write().name, self.storage
 
     def _write(self) -> Path:
-        """Write the bundle unless its file exists."""
-        path = self.folder / "plotly.min.js"
-        made = plotly_bundle.read_bundle()
-        if not path.is_file() or path.stat().st_size != len(made):
+        """Write the bundle unless its file was made of the same sources: cutting it costs 0.35 s."""
+        path, stamp = self.folder / "plotly.min.js", self.folder / "plotly.stamp"
+        sources = plotly_bundle.sources()
+        if not (
+            path.is_file() and stamp.is_file() and stamp.read_text() == f"{path.stat().st_size} {sources}"
+        ):
+            made = plotly_bundle.read_bundle()
             self.folder.mkdir(parents=True, exist_ok=True)
             write_durably(path, made)
+            write_durably(stamp, f"{len(made)} {sources}".encode())
         return path

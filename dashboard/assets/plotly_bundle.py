@@ -32,6 +32,15 @@ class UnknownShape(Exception):
     """The bundle does not have the structure that this module knows."""
 
 
+def sources() -> str:
+    """A stamp that changes with the package's file and with this module, whichever is installed or replaced."""
+    states = [(path, path.stat()) for path in (WHOLE, Path(__file__))]
+    # An installer may set any time of writing, but not the time of the last change.
+    return " ".join(
+        f"{path} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}" for path, state in states
+    )
+
+
 @cache
 def read_bundle() -> bytes:
     """The reduced bundle, or the full one if it cannot be reduced: pages work with either.

@@ -159,10 +159,14 @@ class AttemptWatch:
     def _give_up_late_launch(self, now: datetime) -> None:
         if self.unstarted_since is None or launcher.is_preparing(self.attempt):
             self.unstarted_since = time.monotonic()
-        if time.monotonic() - self.unstarted_since > LAUNCH_DEADLINE_S:
+        if launcher.is_dead(self.attempt):
+            how = fact(Ended.LAUNCH_DIED)
+        elif time.monotonic() - self.unstarted_since > LAUNCH_DEADLINE_S:
             how = fact(Ended.NOT_STARTED_IN_TIME, deadline_s=LAUNCH_DEADLINE_S)
-            if launcher.forestall(self.attempt, how):
-                self._end(Ending(kind=ExitKind.INFRA, how=how, at=now))
+        else:
+            return
+        if launcher.forestall(self.attempt, how):
+            self._end(Ending(kind=ExitKind.INFRA, how=how, at=now))
 
     def _run_s(self) -> float:
         """Seconds from the supervisor's first record to its last heartbeat: a day without power is not charged."""

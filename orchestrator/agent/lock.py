@@ -67,10 +67,14 @@ class Heartbeat:
         self._fd = os.open(_heartbeat(home), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def beat(self) -> None:
-        os.pwrite(self._fd, b"%020d\n" % time.monotonic_ns(), 0)
+        if self._fd >= 0:  # once it is closed, the descriptor may be another file's
+            os.pwrite(self._fd, b"%020d\n" % time.monotonic_ns(), 0)
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Close the file; later beats have no effect."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ class Ended(StrEnum):
     LEASE_RAN_OUT = "lease_ran_out"
     STOPPED_BEFORE_START = "stopped_before_start"
     NOT_STARTED_IN_TIME = "not_started_in_time"
+    LAUNCH_DIED = "launch_died"
     LAUNCH_UNANSWERED = "launch_unanswered"
     COULD_NOT_START = "could_not_start"
     COULD_NOT_PREPARE = "could_not_prepare"

@@ -225,6 +225,11 @@ class Job(models.Model):
         return bool(self.spec_fields.get("kind") == "session")
 
     @property
+    def is_service(self) -> bool:
+        """Whether it is a replica of a service."""
+        return bool(self.spec_fields.get("kind") == "service")
+
+    @property
     def has_socket(self) -> bool:
         """As ``JobSpec.has_socket``."""
         return self.spec_fields.get("kind") in ("session", "service")

@@ -44,6 +44,11 @@ class Copy:
         return (read_record(self.folder.exit) or {}).get("nonce") == self.nonce
 
     @property
+    def is_wanted(self) -> bool:
+        """Whether the link is to start it, and has not begun to."""
+        return (self.folder.root / WANTED).exists()
+
+    @property
     def is_taken(self) -> bool:
         """Whether the link may have started it."""
         return (self.folder.root / TAKEN).exists()
@@ -59,7 +64,7 @@ class Copy:
         root = self.folder.root
         if self.is_taken:
             return True
-        if not (root / WANTED).exists():
+        if not self.is_wanted:
             return False
         with self._locked():
             if self.is_over:

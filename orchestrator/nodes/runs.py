@@ -16,7 +16,7 @@ from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.orders import order_checkpoint, order_profile, order_shell, order_stop
 from orchestrator.supervisor.protocol.records import read_record, write_record
-from orchestrator.supervisor.spawn import SpawnFailed, spawn
+from orchestrator.supervisor.spawn import SpawnFailed, is_starting, spawn
 
 SHELL_WITHIN_S = 30.0  # loading the SSH server takes half a second, more on a busy machine
 ANSWERS_WITHIN_S = 5.0  # a supervisor looks at its orders ten times a second
@@ -104,8 +104,8 @@ class Runs:
 
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
         folder = self.folder(order)
-        if not folder.root.is_dir():
-            return True
+        # A launcher that was suspended before it made the folder has to find the record, too.
+        folder.root.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +121,10 @@ class Runs:
             os.close(fd)
 
     def state(self, order: Order) -> Liveness:
-        return liveness(self.folder(order))
+        return liveness(self.folder(order), {"number": order.attempt, "nonce": order.nonce})
+
+    def is_starting(self, order: Order) -> bool:
+        return is_starting(self.folder(order))
 
     def end_leftovers(self, order: Order) -> int:
         return end_leftovers(self.folder(order))

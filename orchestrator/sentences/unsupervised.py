@@ -29,6 +29,11 @@ def _not_started_in_time(deadline_s: float) -> str:
     return f"The supervisor did not start within {deadline_s:.0f} s."
 
 
+@ends(Ended.LAUNCH_DIED)
+def _launch_died() -> str:
+    return "Its launch was cut short before the run began."
+
+
 @ends(Ended.LAUNCH_UNANSWERED)
 def _launch_unanswered(times: int) -> str:
     return f"Launching failed {times} times without an answer."

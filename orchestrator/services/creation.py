@@ -24,6 +24,9 @@ PRIORITY = 20
 # Of a job's fields, those that make no sense for the replicas of a service.
 NOT_FOR_REPLICAS = ("name", "kind", "array", "not_before", "depends_on", "time_limit_s", "max_retries")
 
+# Of a job's fields, those that its program does not notice: the next replica has them, and those that run stay.
+NOT_OF_THE_PROGRAM = {"priority", "tags", "visibility", "git"}
+
 
 def create(
     user: User,
@@ -103,6 +106,8 @@ def update(
 ) -> None:
     """Change the rules, or job and code; new replicas take over once they are ready, then the old ones stop.
 
+    Replicas that run the same program as the changed service keep running.
+
     Raises:
         Malformed, TooLarge, Impossible, Forbidden: as ``create``.
     """
@@ -117,8 +122,18 @@ def update(
         if service.owner_id != user.pk:
             raise Forbidden("Only its owner may change what a service runs, because it runs as its owner.")
         job, given["bundle"] = _checked_job(user, changes.job or _asked(service), script, bundle)
-        given |= {"job_fields": _fields(job), "pool_id": job.pool, "revision": service.revision + 1}
+        given |= {"job_fields": _fields(job), "pool_id": job.pool}
+        other = _program(given["job_fields"], given["bundle"]) != _program(service.job_fields, service.bundle)
+        if other or any("@" not in name for name in job.datasets):  # the newest version may be another
+            given["revision"] = service.revision + 1
     _set(service, **given, changed_at=timezone.now())
+
+
+def _program(job_fields: Mapping[str, Any], bundle: str) -> tuple[dict[str, Any], str]:
+    """What a replica runs, and where: replicas of another program are replaced."""
+    # A field that is left out has its default; without a priority that of services was set.
+    spec = JobSpec.model_validate(job_fields)
+    return spec.model_dump(exclude=NOT_OF_THE_PROGRAM), bundle
 
 
 def _asked(service: Service) -> dict[str, Any]:

@@ -54,9 +54,13 @@ def judge(evidence: Evidence) -> Liveness:
     return Liveness.DYING if evidence.same_boot and evidence.processes_left else Liveness.LOST
 
 
-def liveness(folder: AttemptFolder) -> Liveness:
-    """Judge the attempt in ``folder``.  Costs 0.1 ms while it lives, and a scan of all processes once it is gone."""
-    return judge(_gather(folder))
+def liveness(folder: AttemptFolder, attempt: Record | None = None) -> Liveness:
+    """Judge the attempt in ``folder``.  Costs 0.1 ms while it lives, and a scan of all processes once it is gone.
+
+    Args:
+        attempt: number and nonce, where the launcher may have died before it wrote them into the folder.
+    """
+    return judge(_gather(folder, attempt or {}))
 
 
 def end_leftovers(folder: AttemptFolder) -> int:
@@ -72,10 +76,10 @@ def end_leftovers(folder: AttemptFolder) -> int:
     return sum(send_signal(process, signal.SIGKILL) for process in leftovers)
 
 
-def _gather(folder: AttemptFolder) -> Evidence:
+def _gather(folder: AttemptFolder, attempt: Record) -> Evidence:
     # A supervisor takes the lock, writes its identity, and writes the exit record before it frees the lock.  Reading
     # in this order never mistakes a supervisor that starts or ends right now for a dead one.
-    launch, identity = read_record(folder.launch) or {}, read_record(folder.supervisor)
+    launch, identity = read_record(folder.launch) or attempt, read_record(folder.supervisor)
     held = _lock_is_held(folder)
     ended = _is_of(read_record(folder.exit), launch)
     supervisor = from_record(identity)

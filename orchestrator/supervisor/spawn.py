@@ -1,5 +1,6 @@
 """Starts a detached supervisor from a long-lived worker."""
 
+import fcntl
 import json
 import os
 import re
@@ -43,6 +44,18 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
     return _wait_for_identity(folder)
 
 
+def is_starting(folder: AttemptFolder) -> bool:
+    """Whether a process that ``spawn`` started may still become the supervisor: it holds the log that it was given."""
+    try:
+        with folder.supervisor_log.open("r+b") as log:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _scope_name(folder: AttemptFolder) -> str:
     """A name for ``systemctl``; each start has its own, so that one that is left over refuses nothing."""
     job, number = folder.root.parents[1].name, folder.root.name
@@ -54,6 +67,8 @@ def _run(
 ) -> bool:
     """Start the supervisor, which leaves for the background once it has forked; False if it did not start."""
     with folder.supervisor_log.open("ab") as log:
+        # Inherited with the log: free once neither we nor the supervisor are there.
+        fcntl.flock(log, fcntl.LOCK_SH)
         started = subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
             command,
             stdin=subprocess.PIPE,

@@ -46,18 +46,20 @@ def make_folders(folder: AttemptFolder) -> None:
 
 
 def read_secrets(fd: int) -> dict[str, str]:
-    """The JSON object of secrets on this pipe; empty if nothing was written.
+    """The JSON object of secrets on this pipe.
 
     Raises:
-        BadLaunch: the pipe holds something else.
+        BadLaunch: the pipe holds something else, or nothing: who started us died before it could write them.
     """
     if os.isatty(fd):
         return {}
     data = b""
     while chunk := os.read(fd, 1 << 16):
         data += chunk
+    if not data:
+        raise BadLaunch("the process that launched the run ended before it had handed over the secrets")
     try:
-        secrets = json.loads(data) if data.strip() else {}
+        secrets = json.loads(data)
     except ValueError:
         secrets = None
     if not isinstance(secrets, dict) or not all(isinstance(value, str) for value in secrets.values()):

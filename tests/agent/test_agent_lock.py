@@ -127,6 +127,19 @@ def test_a_second_agent_says_that_the_first_does_not_work_and_what_to_do(home, s
         lock.held(home).__enter__()
 
 
+def test_beat_that_comes_after_the_close_goes_into_no_other_file(home):
+    with lock.held(home) as heartbeat:
+        pass
+    with (home.root / "other").open("wb", buffering=0) as other:  # takes a descriptor that has become free
+        others = [(home.root / f"other{number}").open("wb", buffering=0) for number in range(3)]
+        heartbeat.beat()
+        heartbeat.close()
+        for each in (other, *others):
+            each.close()
+
+    assert [path.read_bytes() for path in home.root.glob("other*")] == [b""] * 4
+
+
 def test_an_agent_that_was_killed_frees_its_lock(home, start):
     holder = start(HOLD, home.root)
 

@@ -130,6 +130,18 @@ def test_the_pools_rule_stops_the_job_and_it_does_not_come_back(room, job, rule)
     assert "did nothing for 20 min" in ended.reason
 
 
+def test_replica_of_a_service_waits_for_requests_and_stays(room, rule, make_attempt, make_job, make_device):
+    rule(idle_after_s=600, idle_stop_after_s=1200)
+    spec = {"kind": "service", "command": ["serve"]}
+    job = make_attempt(make_job(spec=spec), state=JobState.RUNNING, devices=[make_device(0)]).job
+
+    room.show(0, for_s=7200)
+
+    job.refresh_from_db()
+    assert (job.state, job.idle_since, warnings(job)) == (JobState.RUNNING, None, [])
+    assert Lease.objects.get().idle_s > 7000, "the page of usage has it all the same"
+
+
 @pytest.mark.parametrize("never", [None, 0])
 def test_a_pool_may_neither_warn_nor_stop(never, room, job, rule):
     rule(idle_after_s=never, idle_stop_after_s=never)

@@ -3,7 +3,8 @@
 import pytest
 
 from dashboard.assets import plotly_bundle
-from dashboard.assets.plotly_bundle import UnknownShape, reduce
+from dashboard.assets.finders import PlotlyFinder
+from dashboard.assets.plotly_bundle import UnknownShape, read_bundle, reduce
 
 HEAD = "var l=(e,t)=>()=>(e&&(t=e(e=0)),t);var w=(e,t)=>()=>(t||e((t={exports:{}}).exports,t),t.exports);"
 CORE = 'var core=w((a,b)=>{"use strict";b.exports={register(){}}});'
@@ -56,3 +57,24 @@ def test_the_installed_library_comes_down_to_a_fifth():
 
     assert len(made) < plotly_bundle.WHOLE.stat().st_size / 5
     assert b"return {parts:[" in made
+
+
+def test_later_start_cuts_the_library_only_if_its_file_is_not_of_these_sources(home):
+    vendor = home.root / "vendor"
+    written = vendor / "plotly.min.js"
+
+    def start() -> int:
+        """List the files as a start does; returns how often the library was cut."""
+        read_bundle.cache_clear()
+        assert [name for name, _ in PlotlyFinder().list(None)] == ["plotly.min.js"]
+        return read_bundle.cache_info().misses
+
+    assert [start(), start()] == [1, 0]
+    made = written.read_bytes()
+    written.write_bytes(made[:1000])
+    assert [start(), start()] == [1, 0]
+    (vendor / "plotly.stamp").write_text("of another version")
+    assert [start(), start()] == [1, 0]
+    written.unlink()
+    assert [start(), start()] == [1, 0]
+    assert written.read_bytes() == made

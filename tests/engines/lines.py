@@ -92,6 +92,9 @@ class BadLine:
         except TimeoutError:
             return Liveness.UNKNOWN
 
+    def is_starting(self, order: Order) -> bool:
+        return self._send("is_starting", lambda: self.engine.is_starting(order))
+
     def end_leftovers(self, order: Order) -> int:
         return self._send("end_leftovers", lambda: self.engine.end_leftovers(order))
 

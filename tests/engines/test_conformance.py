@@ -8,10 +8,12 @@ from typing import TypeVar
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.engines import Engine, NoShell, NotStarted, Order, order_of, read_whole
 from orchestrator.models import Attempt
+from orchestrator.nodes.port import LocalPort
 from orchestrator.supervisor.linux.processes import from_record, is_over
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.records import read_record, write_record
@@ -255,5 +257,29 @@ def test_order_without_a_folder_is_not_sent(engine, home, db):
     assert told(lambda: engine.request_profile(nowhere)) is None
     with pytest.raises(NoShell, match="not there yet"):
         told(lambda: engine.open_shell(nowhere))
-    assert told(lambda: engine.forestall(nowhere, {"kind": "infra"}))
     assert told(lambda: engine.read(nowhere, "exit.json", 0, 10)) == b""
+
+
+def test_launch_that_was_forestalled_before_it_made_a_folder_starts_nothing_later(engine, prepared):
+    attempt = prepared()
+    order = order_of(attempt)._replace(attempt=attempt.number + 1)
+
+    record = {"number": order.attempt, "nonce": order.nonce, "kind": "infra"}
+
+    def is_ended() -> bool:
+        with suppress(TimeoutError):
+            engine.forestall(order, record)
+        return engine.state(order) is Liveness.ENDED
+
+    wait_until(is_ended)
+    with suppress(NotStarted):  # it may also say so
+        engine.start(order, {})
+    assert not settings.HOME.job(order.job).attempt(order.attempt).supervisor.exists()
+
+
+def test_node_that_was_brought_nothing_yet_ends_a_run_that_is_forestalled(tmp_path):
+    there, order = LocalPort("there", tmp_path / "there", "cpu:1"), Order(uuid4(), 1, "0" * 32)
+
+    assert there.forestall(order, {"number": 1, "nonce": order.nonce, "kind": "infra"})
+
+    assert there.look(order).state is Liveness.ENDED

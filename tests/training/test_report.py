@@ -173,6 +173,19 @@ def test_lines_refused_by_a_full_disk_for_too_long_are_dropped_and_counted(tmp_p
     sink.close()
 
 
+def test_line_that_comes_after_the_close_goes_into_no_other_file(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "m")
+    sink.write([b"x\n"])
+    sink.close()
+    with (tmp_path / "other").open("wb") as other:  # takes the descriptor that has become free
+        sink.write([b"y\n"])
+        sink.close()
+        other.write(b"its own")
+
+    assert (tmp_path / "other").read_bytes() == b"its own"
+    assert (tmp_path / "m").read_text() == "x\n"
+
+
 def test_a_metrics_file_that_cannot_be_written_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from training.report.sinks import ConsoleSink, FileSink, LoggedFileSink, Sink, V
 
 FLUSH_EVERY_S = 0.25
 HEARTBEAT_EVERY_S = 1.0
+CLOSE_WITHIN_S = 1.0
 MOST_PENDING = 200_000  # steps; limits memory while the disk hangs
 
 _RESERVED_NAMES = events.RESERVED - {events.TOTAL_STEPS}
@@ -105,7 +106,8 @@ class Reporter:
         if not self.active or not self._writing.acquire(timeout=timeout_s):
             return False
         try:
-            self._write_pending()
+            if self.active:  # else it was closed while we waited
+                self._write_pending()
         finally:
             self._writing.release()
         return True
@@ -117,9 +119,14 @@ class Reporter:
         self._ended.set()
         self.flush()
         self.active = False
-        for sink in (self._sink, *self._more_sinks):
-            if sink is not None:
-                sink.close()
+        # A thread that still writes, to a disk that hangs, keeps its file.
+        if self._writing.acquire(timeout=CLOSE_WITHIN_S):
+            try:
+                for sink in (self._sink, *self._more_sinks):
+                    if sink is not None:
+                        sink.close()
+            finally:
+                self._writing.release()
 
     def _add_line(self, line: bytes) -> None:
         if not self.active:

@@ -38,6 +38,8 @@ class FileSink:
         self._torn = False
 
     def write(self, lines: list[bytes]) -> int:
+        if self._file < 0:  # closed: the descriptor may be another file's by now
+            return len(lines)
         self._waiting += lines
         text = b"\n" * self._torn + b"".join(self._waiting)  # ends the incomplete line of a short write
         try:
@@ -65,7 +67,10 @@ class FileSink:
         """Do nothing: the server reads the file."""
 
     def close(self) -> None:
-        os.close(self._file)
+        """Close the file; later lines are dropped."""
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            os.close(file)
 
 
 class ConsoleSink:

@@ -1,5 +1,5 @@
 """Jobs that leave their devices unused, and sessions that do nothing: owners are warned, and the pool's rule may stop jobs
-and put sessions to sleep.
+and put sessions to sleep.  Replicas of services come and go by the rules of their service.
 """
 
 from collections import Counter, defaultdict
@@ -111,6 +111,8 @@ class IdleWatch:
     def _judge(self, attempt_id: int, held: Sequence[Lease], now: datetime, now_s: float) -> None:
         """Warn or stop an idle job: one whose devices are all idle, because idle devices may wait for a busy one."""
         job = held[0].attempt.job
+        if job.is_service:  # it waits for requests, and stopped it would begin again at once
+            return
         quiet = [self._quiet.get(lease.pk) for lease in held]
         if None in quiet:
             if job.idle_since is not None:

@@ -19,12 +19,13 @@ from orchestrator.jobs.launch import record as launch_record
 from orchestrator.jobs.launch import resume as resuming
 from orchestrator.jobs.launch.engines import NotStarted, engine_of, order_of
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.models import Attempt, ExitKind, Job
+from orchestrator.models import Attempt, AttemptState, ExitKind, Job
 from orchestrator.nodes.fence import raise_fence
 from orchestrator.people import secrets as job_secrets
 from orchestrator.sentences import say
 from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import JobFolder
+from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import write_record
 
@@ -36,19 +37,33 @@ PREPARING = "preparing"  # locked while a launch is at work
 
 def start(attempt: Attempt) -> None:
     """Launch an attempt; harmless when it was launched before."""
-    if not lifecycle.claim_launch(attempt, timezone.now()):
+    if lifecycle.claim_launch(attempt, timezone.now()):
+        launch(attempt)
+
+
+def launch(attempt: Attempt) -> None:
+    """Launch an attempt that this process has claimed; nothing if the agent has given the launch up by now."""
+    try:
+        with preparing(folder_of(attempt)):
+            _launch(attempt)
+    except OSError as error:  # of the lock itself
+        _give_up_unprepared(attempt, error)
+
+
+def _launch(attempt: Attempt) -> None:
+    """Launch under the lock, and hold it until the outcome is in the database: a free lock tells of a dead launch."""
+    engine, order = engine_of(attempt), order_of(attempt)
+    if engine.state(order) is Liveness.ENDED:
         return
     job = Job.objects.select_related("pool", "owner", "environment").get(pk=attempt.job_id)
     try:
-        with preparing(folder_of(attempt)):
-            if not job.stop_wanted:
-                prepare(job, attempt)
-                job.refresh_from_db(fields=["stop_wanted"])
-            if job.stop_wanted:  # nothing runs yet, so there is nothing to stop
-                _give_up(attempt, ExitKind.CANCELLED, fact(Ended.STOPPED_BEFORE_START), retriable=False)
-                return
-            secrets = job_secrets.reveal(job.owner, job.spec.secrets)
-            engine_of(attempt).start(order_of(attempt), secrets)
+        if not job.stop_wanted:
+            prepare(job, attempt)
+            job.refresh_from_db(fields=["stop_wanted"])
+        if job.stop_wanted:  # nothing runs yet, so there is nothing to stop
+            _give_up(attempt, ExitKind.CANCELLED, fact(Ended.STOPPED_BEFORE_START), retriable=False)
+            return
+        engine.start(order, job_secrets.reveal(job.owner, job.spec.secrets))
     except NotStarted as error:
         # The supervisor may still come; only its free lock proves that it will not. The agent watches the folder.
         logger.warning("%s", error)
@@ -58,9 +73,7 @@ def start(attempt: Attempt) -> None:
         _give_up(attempt, ExitKind.INFRA, how, retriable=False)
         return
     except OSError as error:
-        logger.exception("Launching attempt %s failed", attempt)
-        how = fact(Ended.COULD_NOT_PREPARE, error=error.strerror or str(error))
-        _give_up(attempt, ExitKind.INFRA, how, retriable=True, no_room=error.errno in NO_ROOM)
+        _give_up_unprepared(attempt, error)
         return
     # The supervisor lives from here on: no failure may free its devices.
     lifecycle.run(attempt, started_at=timezone.now())
@@ -82,10 +95,26 @@ def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) 
 
 def is_preparing(attempt: Attempt) -> bool:
     """Whether a launch is preparing the attempt's folder, which takes minutes for a large checkpoint."""
+    return _lock_state(attempt) is True
+
+
+def is_dead(attempt: Attempt) -> bool:
+    """Whether the launch of an attempt that NEVER_STARTED has proven to be over, so that no supervisor comes of it.
+
+    Its free lock proves it once the lock is there; a launch that has not got so far may begin at any moment.
+    """
+    if _lock_state(attempt) is not False or engine_of(attempt).is_starting(order_of(attempt)):
+        return False
+    # The launch may have reached its end just before: that is in the database before the lock is free.
+    return Attempt.objects.filter(pk=attempt.pk, state=AttemptState.LAUNCHING).exists()
+
+
+def _lock_state(attempt: Attempt) -> bool | None:
+    """Whether the lock of the attempt's launch is held; None if there is none yet."""
     try:
         fd = os.open(folder_of(attempt).root / PREPARING, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -116,6 +145,12 @@ def preparing(folder: AttemptFolder) -> Iterator[None]:
     with (folder.root / PREPARING).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _give_up_unprepared(attempt: Attempt, error: OSError) -> None:
+    logger.error("Launching attempt %s failed", attempt, exc_info=error)
+    how = fact(Ended.COULD_NOT_PREPARE, error=error.strerror or str(error))
+    _give_up(attempt, ExitKind.INFRA, how, retriable=True, no_room=error.errno in NO_ROOM)
 
 
 def _give_up(attempt: Attempt, kind: ExitKind, how: Fact, *, retriable: bool, no_room: bool = False) -> None:

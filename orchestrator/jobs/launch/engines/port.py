@@ -63,6 +63,9 @@ class Engine(Protocol):
     def state(self, order: Order) -> Liveness:
         """Judge whether the attempt lives; UNKNOWN where its node does not answer, never an error."""
 
+    def is_starting(self, order: Order) -> bool:
+        """Whether a supervisor of an attempt that NEVER_STARTED may still come by itself: its process is there, or ordered."""
+
     def end_leftovers(self, order: Order) -> int:
         """SIGKILL what a dead supervisor left behind; the number of processes. Only for an attempt that is DYING.
 

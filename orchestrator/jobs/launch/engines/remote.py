@@ -48,8 +48,7 @@ class RemoteEngine(LocalEngine):
         raise NoShell("The run is on another server; shells reach this server only.")
 
     def forestall(self, order: Order, record: Mapping[str, object]) -> bool:
-        if not self.folder(order).root.is_dir():
-            return True
+        self.folder(order).root.mkdir(parents=True, exist_ok=True)
         # The part of rank 0 last: its record is the whole run's.
         copy = self._copy(order)
         others = [each.forestall(record) for each in copy.copies[1:]]
@@ -57,6 +56,9 @@ class RemoteEngine(LocalEngine):
 
     def state(self, order: Order) -> Liveness:
         return self._copy(order).state()
+
+    def is_starting(self, order: Order) -> bool:
+        return any(copy.is_wanted or copy.is_taken for copy in self._copy(order).copies)
 
     def end_leftovers(self, order: Order) -> int:
         if self.folder(order).root.is_dir():

@@ -1,0 +1,73 @@
+"""What a change of a service does to its replicas."""
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from orchestrator.jobs import datasets
+from orchestrator.jobs.submission.code import Upload
+from orchestrator.models import DatasetRoot, Service
+from orchestrator.services import asking, creation
+
+JOB = {"command": ["python", "serve.py"], "gpus": 1}
+
+
+def code(text: bytes = b"print('serves')\n") -> Upload:
+    return SimpleUploadedFile("serve.py", text)
+
+
+@pytest.fixture
+def service(ada, home, make_pool, make_device) -> Service:
+    make_pool()
+    make_device(0)
+    spec = asking.parse({"name": "digits", "job": JOB})
+    return creation.create(ada, spec, script=code())
+
+
+def change(service: Service, script: Upload | None = None, **changes: Any) -> int:
+    """Change a service as its owner; returns its revision."""
+    creation.update(service.owner, service, asking.ServiceChanges(**changes), script=script)
+    service.refresh_from_db()
+    return service.revision
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"deadline_s": 9.0}, {"idle_s": 5.0}, {"max_replicas": 3}, {"parallel": 4}, {"health_path": "/ready"}],
+    ids=str,
+)
+def test_change_of_a_rule_keeps_the_replicas(service, rules):
+    assert change(service, **rules) == 1
+    assert {name: getattr(service, name) for name in rules} == rules
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"priority": 30}, {"tags": ["new"]}, {"env": {}, "launcher": "torchrun"}], ids=str
+)
+def test_same_job_and_code_given_again_keep_the_replicas(service, fields):
+    assert change(service, code(), job={**JOB, **fields}, idle_s=5.0) == 1
+    assert fields.items() <= service.job_fields.items()
+
+
+@pytest.mark.parametrize("fields", [{"args": ["--fast"]}, {"env": {"A": "1"}}, {"memory_gib": 2}], ids=str)
+def test_another_program_replaces_the_replicas(service, fields):
+    assert change(service, code(), job={**JOB, **fields}) == 2
+
+
+def test_same_job_given_again_takes_the_newest_version_of_its_data(service, ada, home):
+    for version in ("1", "2"):
+        path = home.root / "data" / version
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("1 2 3")
+        DatasetRoot.objects.get_or_create(name="data", path=str(path.parent))
+        datasets.register(ada, name="digits", version=version, root="data", path=version)
+
+    assert change(service, code(), job={**JOB, "datasets": ["digits@1"]}) == 2
+    assert change(service, code(), job={**JOB, "datasets": ["digits@1"]}) == 2
+    assert change(service, code(), job={**JOB, "datasets": ["digits"]}) == 3
+    assert change(service, code(), job={**JOB, "datasets": ["digits"]}) == 4
+
+
+def test_other_code_replaces_the_replicas(service):
+    assert change(service, code(b"print('serves more')\n")) == 2
