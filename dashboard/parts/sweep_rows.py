@@ -186,11 +186,10 @@ def best_over_cost(sweep: Sweep) -> list[tuple[float, float]]:
     """The best value so far after each number of device-hours that all trials used; its changes and the last one."""
     points = gain_of(sweep, device_s_by_trial(sweep))
     sign = sign_of(sweep)
-    before = [None, *points[:-1]]
     changes = [
         point
-        for point, last in zip(points, before, strict=True)
-        if last is None or point.best < last.best or point is points[-1]
+        for place, point in enumerate(points)
+        if place in {0, len(points) - 1} or point.best < points[place - 1].best
     ]
     return [(point.device_s / HOUR_S, sign * point.best) for point in changes]
 
