@@ -1,7 +1,7 @@
 """The submit form: drop a script, choose devices, run."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypedDict, cast
 from uuid import UUID
@@ -200,11 +200,7 @@ def _page(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    chosen = forms.chosen_data(request.POST) or forms.names(texts.get("datasets", ""))
-    addresses = [each for each in chosen if looks_remote(each)]
-    usable = Dataset.objects.registered() | Dataset.objects.pushed_by(signed_in(request).pk)
-    registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
-    references = [dataset.reference for dataset in registered]
+    chosen = chosen_data(request, texts)
     pools = [pool_choice(pool) for pool in Pool.objects.prefetch_related("devices")]
     shown = {"file", "git_url", *forms.LABELS}
     if code.sha256:
@@ -231,10 +227,7 @@ def _page(
         "quick": [
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
-        # A clone keeps a dataset that is beyond the list, or no longer registered: the submit says so.
-        "datasets": [*references, *(name for name in chosen if name not in (*references, *addresses))],
-        "addresses": "\n".join(addresses),
-        "chosen_datasets": chosen,
+        **data_choice(request, chosen),
         "key": secrets.token_hex(16),
         "unfinished": list(
             Job.objects.filter(owner_id=signed_in(request).pk).unfinished().order_by("-id")[:MOST_NAMED]
@@ -243,6 +236,31 @@ def _page(
         "last": Job.objects.filter(owner_id=signed_in(request).pk).order_by("-id").first(),
     }
     return render(request, "dashboard/submit.html", context, status=status)
+
+
+def chosen_data(request: HttpRequest, texts: Mapping[str, str]) -> list[str]:
+    """The datasets and addresses of a form: as they were chosen, or those of the job that it was begun from."""
+    return forms.chosen_data(request.POST) or forms.names(texts.get("datasets", ""))
+
+
+class DataChoice(TypedDict):
+    datasets: list[str]
+    addresses: str
+    chosen_datasets: list[str]
+
+
+def data_choice(request: HttpRequest, chosen: list[str]) -> DataChoice:
+    """What the field of datasets shows; one that is beyond the list, or no longer registered, stays: the submit says so."""
+    usable = Dataset.objects.registered() | Dataset.objects.pushed_by(signed_in(request).pk)
+    registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
+    references = [dataset.reference for dataset in registered]
+    addresses = [each for each in chosen if looks_remote(each)]
+    further = (name for name in chosen if name not in (*references, *addresses))
+    return {
+        "datasets": [*references, *further],
+        "addresses": "\n".join(addresses),
+        "chosen_datasets": chosen,
+    }
 
 
 def _projects(user: User, chosen: str) -> list[str]:

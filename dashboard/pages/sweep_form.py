@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from berth.job_fields import STARTS
 from dashboard.pages.reader import signed_in
-from dashboard.pages.submit import Code, filled, pool_choice, signer, take_code
+from dashboard.pages.submit import Code, chosen_data, data_choice, filled, pool_choice, signer, take_code
 from dashboard.parts import forms
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.exceptions import OrchestratorError
@@ -299,7 +299,7 @@ def _page(request: HttpRequest, form: Filled) -> HttpResponse:
         form.code.signed = signer(request).sign(form.code.sha256)
     main = [each for each in JOB_FIELDS if each.form == "main"]
     more = [each for each in JOB_FIELDS if each.form == "more"]
-    shown = {"file", "space", "gpus", "pool", *TEXTS, *(each.form_name for each in JOB_FIELDS)}
+    shown = {"file", "space", "gpus", "pool", "datasets", *TEXTS, *(each.form_name for each in JOB_FIELDS)}
     context = {
         "nav": "sweeps",
         "code": form.code,
@@ -320,6 +320,7 @@ def _page(request: HttpRequest, form: Filled) -> HttpResponse:
         "early_stopping": form.texts.get("early_stopping", "1") == forms.TRUE,
         "pools": [pool_choice(pool) for pool in Pool.objects.prefetch_related("devices")],
         "pool": form.texts.get("pool", "default"),
+        **data_choice(request, chosen_data(request, form.texts)),
         "gpus": form.texts.get("gpus", "1"),
         "main_fields": filled(main, form.texts, form.errors),
         "more_fields": filled(more, form.texts, form.errors),

@@ -1,7 +1,7 @@
 """Checks of a submit: pool, devices, datasets, secrets, code and other jobs that the job refers to."""
 
 import re
-from collections.abc import Container
+from collections.abc import Collection, Container
 from datetime import timedelta
 
 from django.conf import settings
@@ -22,6 +22,7 @@ from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
 LONGEST_DELAY = timedelta(days=366)
+_NAMES_DATASET = re.compile(r"\{dataset:([\w.@+/-]+)\}")
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
 
 
@@ -54,7 +55,9 @@ def resolve(
     if not continues:
         check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
-    pinned = _pin_datasets(user, spec)
+    pinned, names = _pin_datasets(user, spec)
+    if not continues:
+        _check_named_datasets(spec, names)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
@@ -210,21 +213,43 @@ def _check_source(user: AbstractBaseUser, spec: JobSpec) -> None:
         )
 
 
-def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
-    """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
+def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> tuple[list[str], list[str]]:
+    """Resolve references to versions, each once; each dataset needs an environment variable of its own.
+
+    Returns:
+        The references, and what the job calls each of them.
+    """
     found = {each.reference: each for each in (_dataset_of(reference, user) for reference in spec.datasets)}
     here = [each for each in found.values() if isinstance(each, Dataset)]
     names = {each.reference: name for each, name in zip(here, datasets.names_in_a_job(here), strict=True)}
     reference_of: dict[str, str] = {}
     for dataset in found.values():
-        variable = datasets.variable_of(names.get(dataset.reference, dataset.name))
+        variable = datasets.variable_of(names.setdefault(dataset.reference, dataset.name))
         if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
             sentence = (
                 f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them"
                 f"{', or another name: NAME=ADDRESS' if isinstance(dataset, RemoteData) else ''}."
             )
             raise _impossible("datasets", sentence)
-    return list(reference_of.values())
+    pinned = list(reference_of.values())
+    return pinned, [names[reference] for reference in pinned]
+
+
+def _check_named_datasets(spec: JobSpec, names: Collection[str]) -> None:
+    """Refuse ``{dataset:NAME}`` of one that the job does not read: the script would get the word as it stands.
+
+    Args:
+        names: what the job calls the datasets that it reads.
+    """
+    for field in ("args", "resume_args", "command"):
+        for named in _NAMES_DATASET.findall(" ".join(getattr(spec, field))):
+            if named not in names:
+                reads = f"it reads {', '.join(sorted(names))}" if names else "it reads none"
+                raise _impossible(
+                    field,
+                    f"{{dataset:{named}}} is no dataset that the job reads; {reads}. Choose it among the datasets, "
+                    "or change the word.",
+                )
 
 
 def _dataset_of(reference: str, user: AbstractBaseUser) -> Dataset | RemoteData:
