@@ -20,6 +20,7 @@ from berth.job_fields import STARTS
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
+from dashboard.parts.said import messages_of, said, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake, starts
@@ -71,10 +72,12 @@ def submit(request: HttpRequest) -> HttpResponse:
     source = forms.read_source(texts)
     code, errors = (Code(), {}) if source and not request.FILES.get("file") else take_code(request)
     if code.sha256 and source:
-        errors["git_url"] = ["Give a file or a repository, not both: empty the address, or choose no file."]
+        errors["git_url"] = [
+            said("Give a file or a repository, not both: empty the address, or choose no file.")
+        ]
     data, unreadable = forms.read_fields(texts, forms.chosen_data(request.POST))
-    for name, messages_of in unreadable.items():
-        errors.setdefault(name, []).extend(messages_of)
+    for name, texts_of in unreadable.items():
+        errors.setdefault(name, []).extend(texts_of)
     if code.entrypoint and not any(data.get(name) for name in STARTS):
         data["entrypoint"] = code.entrypoint
     if code.sha256:
@@ -95,7 +98,7 @@ def run_example(request: HttpRequest) -> HttpResponse:
     try:
         return redirect("job", job_id=example.submit(signed_in(request)).pk)
     except OrchestratorError as error:
-        messages.error(request, str(error))
+        messages.error(request, sentence_of(error))
         return redirect("overview")
 
 
@@ -114,14 +117,14 @@ def _try_to_accept(
         )
         return accepted.job, 200
     except OrchestratorError as error:
-        for name, said in (error.fields or {"": [str(error)]}).items():
+        for name, texts_of in messages_of(error).items():
             if name == "Idempotency-Key":
-                name, said = (
+                name, texts_of = (
                     "",
-                    ["This form was submitted before. Press Run again to submit it as another job."],
+                    [said("This form was submitted before. Press Run again to submit it as another job.")],
                 )
             place = "git_url" if name == "source" and data.get("source", {}).get("git") else name
-            errors.setdefault(forms.FORM_NAMES.get(place, place), []).extend(said)
+            errors.setdefault(forms.FORM_NAMES.get(place, place), []).extend(texts_of)
         return None, error.status
 
 
@@ -138,10 +141,10 @@ def take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
             kept.entrypoint = starts.only_script([file.path for file in stored.files])
             return kept, {}
     except BadSignature:
-        return Code(), {"file": ["The earlier upload has expired; upload the code again."]}
+        return Code(), {"file": [said("The earlier upload has expired; upload the code again.")]}
     except OrchestratorError as error:
-        return Code(), {"file": [str(error)]}
-    return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
+        return Code(), {"file": [sentence_of(error)]}
+    return Code(), {"file": [said("Choose a script (.py) or an archive (.zip, .tar.gz) with one inside.")]}
 
 
 def _commit_of(request: HttpRequest, code: Code) -> JobFields:
@@ -218,7 +221,7 @@ def _page(
         "secrets": list(
             JobSecret.objects.filter(owner_id=signed_in(request).pk).values_list("name", flat=True)
         ),
-        "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
+        "other_errors": [text for name, texts_of in errors.items() if name not in shown for text in texts_of],
         "pools": pools,
         "pool": texts.get("pool", "default"),
         "project": texts.get("project", ""),

@@ -58,7 +58,8 @@ def _list_rows(page: list[Sweep]) -> list[dict[str, Any]]:
         {
             "sweep": sweep,
             "trials": of_trials[sweep.pk]["count"] if sweep.pk in of_trials else 0,
-            "used_s": running_s[sweep.pk] + (of_trials.get(sweep.pk, {}).get("used") or 0.0),
+            "used_s": running_s[sweep.pk]
+            + (of_trials[sweep.pk]["used"] or 0.0 if sweep.pk in of_trials else 0.0),
             "best": _best(values[sweep.pk], sweep) if sweep.pk in values else None,
             "why": say_json(sweep.why),
         }
