@@ -10,6 +10,7 @@ INSIDE = {
     "dashboard.static": "static",
     "dashboard.templates": "templates",
     "orchestrator.examples": "examples",
+    "orchestrator.locale": "orchestrator/locale",
     "training.child": "training/child",  # no package: a rank has it on its path, for sitecustomize
 }
 FOLDERS = {

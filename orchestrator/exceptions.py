@@ -1,10 +1,51 @@
 """The errors of the orchestrator, each with a code for machines and a sentence for people."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+
+class Sentence(str):
+    """An English text that knows what it was made of, so that a page can say it in its reader's language.
+
+    REST, commands and logs use it as the text that it is. A text without values needs no such thing.
+
+    Args:
+        template: the words, with the name of a value in braces where it belongs, as ``str.format`` takes them.
+        values: what is filled in; one may be a sentence itself.
+    """
+
+    template: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, template: str, /, **values: Any) -> Self:
+        values = {name: _of_error(value) for name, value in values.items()}
+        made = super().__new__(cls, template.format(**values))
+        made.template, made.values = template, values
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """For copies of it, which are made of the same."""
+        return (self.template,), dict(self.values)
+
+
+def _of_error(value: Any) -> Any:
+    """What stands in a sentence for a value: of an error its own sentence."""
+    if not isinstance(value, BaseException):
+        return value
+    return value.args[0] if value.args and isinstance(value.args[0], Sentence) else str(value)
+
+
+def count_devices(count: int) -> Sentence:
+    """1 device, 2 devices."""
+    return (
+        Sentence("{count:,} device", count=count)
+        if count == 1
+        else Sentence("{count:,} devices", count=count)
+    )
 
 
 class OrchestratorError(Exception):
-    """Something a user or operator can act on; ``str(error)`` is the sentence shown to them.
+    """Something a user or operator can act on; ``str(error)`` is the sentence shown to them, in English.
 
     Args:
         sentence: what happened, where, and what to do.

@@ -26,6 +26,7 @@ from orchestrator.store.layout import Home
 from tests import marks
 from tests.system.server import Prepared, migrate_once, prepare_once
 from tests.tools import cost, hangs, no_gpu, turns
+from tests.web_log import take_errors
 
 # CI tries the same examples each time; elsewhere every run tries others.
 # How long an example takes says how busy the machine is; speeds are in benchmarks/.
@@ -88,6 +89,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 def _children_use_the_real_settings() -> None:
     # A program that a test starts gets BERTH_HOME from that test; tests/settings.py would replace it.
     os.environ["DJANGO_SETTINGS_MODULE"] = "orchestrator.server.settings"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_request_failed_at_the_end() -> Iterator[None]:
+    """A server's last requests, and those between the tests of a file, failed nowhere inside."""
+    yield
+    _check_web_logs()
+
+
+@pytest.fixture(autouse=True)
+def _no_request_failed() -> Iterator[None]:
+    """No request of a test to a real server failed inside, whatever its answer was used for."""
+    yield
+    _check_web_logs()
+
+
+def _check_web_logs() -> None:
+    if errors := take_errors():
+        pytest.fail(f"a server failed inside:\n{errors}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import DAY_S, signed_in
+from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
 from orchestrator.people import audit, passwords, second_factor, secrets, tokens
@@ -87,7 +88,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
     try:
         passwords.change(user, current=current, new=new, address=audit.address_of(request))
     except OrchestratorError as error:
-        errors = error.fields or {"current": [str(error)]}
+        errors = messages_of(error, "current")
         return show_account(request, password=errors, status=error.status)
     update_session_auth_hash(request, user)
     messages.success(request, "Changed your password. You are signed out in every other browser.")
@@ -107,7 +108,7 @@ def create_token(request: HttpRequest) -> HttpResponse:
     try:
         _, secret = tokens.issue(user, name=form["name"], scope=form["scope"], life_s=life_s)
     except OrchestratorError as error:
-        return show_account(request, form=form, error=str(error), status=error.status)
+        return show_account(request, form=form, error=sentence_of(error), status=error.status)
     return show_account(request, created=secret)
 
 
@@ -138,7 +139,7 @@ def add_target(request: HttpRequest) -> HttpResponse:
     try:
         target = targets.add(signed_in(request), targets.address_of(kind, url), occasions)
     except OrchestratorError as error:
-        errors = error.fields or {"url": [str(error)]}
+        errors = messages_of(error, "url")
         refused = {"kind": kind, "url": url, "occasions": occasions, "errors": errors}
         return show_account(request, notice=refused, status=error.status)
     messages.success(request, f"Added {target.shown}. Send a test to check that it works.")

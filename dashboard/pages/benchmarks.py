@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 from pydantic import BaseModel, Field, ValidationError
 
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import messages_of
 from orchestrator.api.resources.job_filters import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
@@ -119,7 +120,7 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
             job = _submit(user, texts, gpus, sizes, steps)
             return redirect(f"{request.path}?job={job.pk}")
         except OrchestratorError as error:
-            said = [text for texts_of in (error.fields or {"": [str(error)]}).values() for text in texts_of]
+            said = [text for texts_of in messages_of(error).values() for text in texts_of]
             errors["gpus" if "gpus" in (error.fields or {}) else "form"] = said
     return _page(request, user, texts, errors, status=400)
 

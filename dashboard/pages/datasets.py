@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import sentence_of
 from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets, pushing
@@ -48,7 +49,7 @@ def list_datasets(request: HttpRequest) -> HttpResponse:
 def _errors(error: OrchestratorError) -> dict[str, str]:
     fields = getattr(error, "fields", None) or {}
     shown = {name: " ".join(said) for name, said in fields.items() if name in FIELDS}
-    return shown or {"name": str(error)}
+    return shown or {"name": sentence_of(error)}
 
 
 def _page(

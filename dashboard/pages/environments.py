@@ -5,6 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import sentence_of
 from orchestrator.jobs import kept_files
 from orchestrator.jobs.launch import interpreters
 from orchestrator.models import Pool
@@ -54,5 +55,5 @@ def _versions(path: str) -> dict[str, str | None]:
     try:
         found = interpreters.versions(path)
     except interpreters.DoesNotStart as error:
-        return {"problem": str(error)}
+        return {"problem": sentence_of(error)}
     return {"python": found.python, "torch": found.torch}

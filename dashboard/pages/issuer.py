@@ -12,6 +12,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
 
+from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.people import newcomers
 from orchestrator.people.single_sign_on import OpenIdConnect
@@ -72,6 +73,6 @@ def _groups(sociallogin: Any) -> list[str]:
 
 
 def _refusal(request: HttpRequest, error: OrchestratorError) -> Exception:
-    page = render(request, "socialaccount/refused.html", {"sentence": str(error)}, status=403)
+    page = render(request, "socialaccount/refused.html", {"sentence": sentence_of(error)}, status=403)
     refusal: Exception = ImmediateHttpResponse(page)
     return refusal

@@ -12,6 +12,7 @@ from berth.job_fields import BY_NAME
 from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes, remedies
+from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
@@ -32,8 +33,8 @@ def act(request: HttpRequest, job_id: UUID, action: str) -> HttpResponse:
         shown, sentence = do(request, found)
     except OrchestratorError as error:
         if quiet:
-            return JsonResponse({"detail": str(error)}, status=error.status)
-        messages.error(request, str(error))
+            return JsonResponse({"detail": sentence_of(error)}, status=error.status)
+        messages.error(request, sentence_of(error))
         return redirect("job", job_id=job_id)
     if quiet:
         return JsonResponse({"detail": sentence})

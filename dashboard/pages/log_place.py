@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
+from dashboard.parts.said import sentence_of
 from orchestrator.agent.telemetry.log_places import Moment, find_line
 from orchestrator.api.http.connections import has_left_of
 from orchestrator.api.resources.logs import find_log, read_in_turn
@@ -26,7 +27,7 @@ def log_place(request: HttpRequest, job_id: UUID) -> JsonResponse:
     try:
         number, folder = find_log(job, int(asked["attempt"] or 0) or None, int(asked["rank"] or 0))
     except NotFound as error:
-        return JsonResponse({"detail": str(error)}, status=404)
+        return JsonResponse({"detail": sentence_of(error)}, status=404)
     step = None if asked["step"] is None else int(asked["step"])
     rank = int(asked["rank"] or 0)
     moment = _moment(job, number, step, asked["time"])

@@ -8,6 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
+from dashboard.parts.said import sentence_of
 from orchestrator.api.resources.media import content_of, folder_of, media_of
 from orchestrator.models import Job
 from orchestrator.store.metrics import media
@@ -77,7 +78,7 @@ def _shown(job: Job, medium: media.Medium) -> dict[str, object]:
     try:
         value = media.read_value(folder_of(job), medium)
     except media.NotReadable as error:
-        return {**shown, "kind": "unreadable", "why": str(error)}
+        return {**shown, "kind": "unreadable", "why": sentence_of(error)}
     if "edges" in value:
         first, last = value["edges"][0], value["edges"][-1]
         return {**shown, **value, "bars": _bars(value), "first": first, "last": last}

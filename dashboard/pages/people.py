@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.pages import rest_form, sign_in_steps
 from dashboard.pages.reader import DAY_S, signed_in
+from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.api.http.middleware import POLICY_WITH_ISSUER
 from orchestrator.exceptions import NotFound, OrchestratorError
 from orchestrator.models import Pool, Right, Role
@@ -130,10 +131,10 @@ def join(request: HttpRequest, text: str) -> HttpResponse:
             password = request.POST.get("password", "")
             return sign_in_steps.begin(request, _join(request, text, password, form))
     except NotFound as error:
-        over = {"sentence": str(error), "title": "This invitation is over"}
+        over = {"sentence": sentence_of(error), "title": "This invitation is over"}
         return render(request, "dashboard/invitation_over.html", over, status=error.status)
     except OrchestratorError as error:
-        errors, status = error.fields or {"username": [str(error)]}, error.status
+        errors, status = messages_of(error, "username"), error.status
     context = {
         "invitation": invitation,
         "form": form,

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.pages import overview
 from dashboard.pages.reader import signed_in
 from dashboard.parts import plan_changes, rows
+from dashboard.parts.said import sentence_of
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live.readings import read_now
@@ -127,7 +128,7 @@ def move(request: HttpRequest, job_id: UUID) -> HttpResponse:
         other = find_job(Job.objects.all(), user, request.POST.get("behind" if behind else "before", ""))
         owner_order.move(user, job, other, behind=behind, address=audit.address_of(request))
     except OrchestratorError as error:
-        messages.error(request, str(error))
+        messages.error(request, sentence_of(error))
     return redirect("queue")
 
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from dashboard.pages.job import answer, log_tail, shown_plan
 from dashboard.pages.reader import signed_in
 from dashboard.parts import showing
+from dashboard.parts.said import sentence_of
 from dashboard.parts.showing import Shown
 from orchestrator.api.http import rate
 from orchestrator.api.resources.job_filters import find_job
@@ -155,7 +156,7 @@ def _as_file(request: HttpRequest, page: HttpResponse, *, policy: str = POLICY) 
 
 
 def _over(request: HttpRequest, error: OrchestratorError) -> HttpResponse:
-    context = {"sentence": str(error), "title": "Nothing to see here"}
+    context = {"sentence": sentence_of(error), "title": "Nothing to see here"}
     return render(request, "dashboard/shared_over.html", context, status=error.status)
 
 

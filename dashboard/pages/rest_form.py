@@ -18,6 +18,8 @@ from django.urls import resolve
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_POST
 
+from dashboard.parts.said import said, sentence_of
+from orchestrator.api.http.errors import ProblemAnswer
 from orchestrator.api.http.reading import JsonObject
 
 # Jobs are steered by forms of their own; this one only changes their fields and writes notes about them.
@@ -41,10 +43,10 @@ def change(request: HttpRequest) -> HttpResponse:
     path = _HOLE.sub(lambda hole: quote(str(body.pop(hole[1], "")) or "-", safe=""), pattern)
     answer = call(request, method, path, body)
     is_done = answer.status_code < 400
-    said = request.POST.get("done", "")[:300] or "Changed." if is_done else problem(answer)
+    text = request.POST.get("done", "")[:300] or said("Changed.") if is_done else problem(answer)
     if request.headers.get("X-Requested-With") == "fetch":
-        return JsonResponse({"detail": said}, status=200 if is_done else answer.status_code)
-    (messages.success if is_done else messages.error)(request, said)
+        return JsonResponse({"detail": text}, status=200 if is_done else answer.status_code)
+    (messages.success if is_done else messages.error)(request, text)
     came_from = urlsplit(request.headers.get("Referer", ""))
     page = came_from.path.lstrip("/")  # two slashes would be another host
     return redirect(f"/{page}{f'?{came_from.query}' if came_from.query else ''}" if page else "pools")
@@ -124,7 +126,8 @@ def told(answer: HttpResponseBase) -> JsonObject:
 
 def problem(answer: HttpResponseBase) -> str:
     """The API's error sentence, with the field errors that it leaves out."""
-    body = told(answer)
-    detail = body.get("detail", "It could not be changed.")
-    fields = ((name, " ".join(said)) for name, said in (body.get("errors") or {}).items())
-    return "; ".join([detail, *(f"{name}: {said}" for name, said in fields if said not in detail)])
+    if not isinstance(answer, ProblemAnswer):
+        return said("It could not be changed.")
+    detail = sentence_of(answer.error)
+    fields = {name: " ".join(map(said, texts)) for name, texts in answer.error.fields.items()}
+    return "; ".join([detail, *(f"{name}: {text}" for name, text in fields.items() if text not in detail)])

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from berth import words
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import Malformed, OrchestratorError, TooMany
 from orchestrator.people import audit, sign_in_limits
 from orchestrator.people import second_factor as factors
@@ -101,7 +102,7 @@ def _act(request: HttpRequest, act: Any, done: str) -> HttpResponse:
         _check_password(request, user)
         act(user, audit.address_of(request))
     except OrchestratorError as error:
-        return show(request, error=str(error), status=error.status)
+        return show(request, error=sentence_of(error), status=error.status)
     has = factors.has(user)
     request.session[SECOND_FACTOR] = has
     if done:

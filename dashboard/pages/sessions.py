@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Pool
 from orchestrator.people import rights
@@ -56,7 +57,7 @@ def open_session(request: HttpRequest, job_id: UUID) -> HttpResponse:
     try:
         passes.check_open(signed_in(request), job)
     except OrchestratorError as error:
-        messages.error(request, str(error))
+        messages.error(request, sentence_of(error))
         return redirect("sessions")
     back = request.build_absolute_uri(reverse("session-ticket", args=[job_id]))
     address = address_of(job_id, request.build_absolute_uri("/"))
@@ -73,7 +74,7 @@ def ticket(request: HttpRequest, job_id: UUID) -> HttpResponse:
     try:
         secret = passes.issue(signed_in(request), job, request.session.session_key or "", browser)
     except OrchestratorError as error:
-        messages.error(request, str(error))
+        messages.error(request, sentence_of(error))
         return redirect("sessions")
     address = address_of(job_id, request.build_absolute_uri("/"))
     answer = redirect(f"{address}.berth/enter?{urlencode({'ticket': secret})}")

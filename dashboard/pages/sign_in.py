@@ -16,6 +16,7 @@ from django.views.generic import RedirectView, TemplateView
 
 from berth import words
 from dashboard.pages import sign_in_steps
+from dashboard.parts.said import sentence_of
 from orchestrator.api.http.middleware import POLICY_WITH_ISSUER
 from orchestrator.exceptions import Forbidden, Unavailable
 from orchestrator.people import audit, rights, sign_in_limits
@@ -38,7 +39,7 @@ class SignInForm(AuthenticationForm):
         try:
             return super().clean()
         except (Unavailable, Forbidden) as error:  # the directory is away, or lets this person not in
-            raise ValidationError(str(error), code=error.code) from None
+            raise ValidationError(sentence_of(error), code=error.code) from None
 
     def confirm_login_allowed(self, user: User) -> None:
         super().confirm_login_allowed(user)

@@ -18,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from berth import words
+from dashboard.parts.said import messages_of
 from orchestrator.exceptions import Malformed, OrchestratorError, TooMany
 from orchestrator.people import audit, passwords, second_factor, sign_in_limits
 from orchestrator.people.sessions import SECOND_FACTOR
@@ -91,7 +92,7 @@ def choose_password(request: HttpRequest) -> HttpResponse:
             _remember(request, user)
             return _go_on(request, user)
         except OrchestratorError as error:
-            errors, status = error.fields or {"new": [str(error)]}, error.status
+            errors, status = messages_of(error, "new"), error.status
     context = {"person": user, "errors": errors}
     answer = render(request, "registration/new_password.html", context, status=status)
     answer["Cache-Control"] = "no-store"

@@ -1,7 +1,7 @@
 """The submit form: drop a script, choose devices, run."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypedDict, cast
 from uuid import UUID
@@ -20,6 +20,7 @@ from berth.job_fields import STARTS
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
+from dashboard.parts.said import messages_of, said, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake, starts
@@ -71,10 +72,12 @@ def submit(request: HttpRequest) -> HttpResponse:
     source = forms.read_source(texts)
     code, errors = (Code(), {}) if source and not request.FILES.get("file") else take_code(request)
     if code.sha256 and source:
-        errors["git_url"] = ["Give a file or a repository, not both: empty the address, or choose no file."]
+        errors["git_url"] = [
+            said("Give a file or a repository, not both: empty the address, or choose no file.")
+        ]
     data, unreadable = forms.read_fields(texts, forms.chosen_data(request.POST))
-    for name, messages_of in unreadable.items():
-        errors.setdefault(name, []).extend(messages_of)
+    for name, texts_of in unreadable.items():
+        errors.setdefault(name, []).extend(texts_of)
     if code.entrypoint and not any(data.get(name) for name in STARTS):
         data["entrypoint"] = code.entrypoint
     if code.sha256:
@@ -95,7 +98,7 @@ def run_example(request: HttpRequest) -> HttpResponse:
     try:
         return redirect("job", job_id=example.submit(signed_in(request)).pk)
     except OrchestratorError as error:
-        messages.error(request, str(error))
+        messages.error(request, sentence_of(error))
         return redirect("overview")
 
 
@@ -114,14 +117,14 @@ def _try_to_accept(
         )
         return accepted.job, 200
     except OrchestratorError as error:
-        for name, said in (error.fields or {"": [str(error)]}).items():
+        for name, texts_of in messages_of(error).items():
             if name == "Idempotency-Key":
-                name, said = (
+                name, texts_of = (
                     "",
-                    ["This form was submitted before. Press Run again to submit it as another job."],
+                    [said("This form was submitted before. Press Run again to submit it as another job.")],
                 )
             place = "git_url" if name == "source" and data.get("source", {}).get("git") else name
-            errors.setdefault(forms.FORM_NAMES.get(place, place), []).extend(said)
+            errors.setdefault(forms.FORM_NAMES.get(place, place), []).extend(texts_of)
         return None, error.status
 
 
@@ -138,10 +141,10 @@ def take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
             kept.entrypoint = starts.only_script([file.path for file in stored.files])
             return kept, {}
     except BadSignature:
-        return Code(), {"file": ["The earlier upload has expired; upload the code again."]}
+        return Code(), {"file": [said("The earlier upload has expired; upload the code again.")]}
     except OrchestratorError as error:
-        return Code(), {"file": [str(error)]}
-    return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
+        return Code(), {"file": [sentence_of(error)]}
+    return Code(), {"file": [said("Choose a script (.py) or an archive (.zip, .tar.gz) with one inside.")]}
 
 
 def _commit_of(request: HttpRequest, code: Code) -> JobFields:
@@ -200,11 +203,7 @@ def _page(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    chosen = forms.chosen_data(request.POST) or forms.names(texts.get("datasets", ""))
-    addresses = [each for each in chosen if looks_remote(each)]
-    usable = Dataset.objects.registered() | Dataset.objects.pushed_by(signed_in(request).pk)
-    registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
-    references = [dataset.reference for dataset in registered]
+    chosen = chosen_data(request, texts)
     pools = [pool_choice(pool) for pool in Pool.objects.prefetch_related("devices")]
     shown = {"file", "git_url", *forms.LABELS}
     if code.sha256:
@@ -222,7 +221,7 @@ def _page(
         "secrets": list(
             JobSecret.objects.filter(owner_id=signed_in(request).pk).values_list("name", flat=True)
         ),
-        "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
+        "other_errors": [text for name, texts_of in errors.items() if name not in shown for text in texts_of],
         "pools": pools,
         "pool": texts.get("pool", "default"),
         "project": texts.get("project", ""),
@@ -231,10 +230,7 @@ def _page(
         "quick": [
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
-        # A clone keeps a dataset that is beyond the list, or no longer registered: the submit says so.
-        "datasets": [*references, *(name for name in chosen if name not in (*references, *addresses))],
-        "addresses": "\n".join(addresses),
-        "chosen_datasets": chosen,
+        **data_choice(request, chosen),
         "key": secrets.token_hex(16),
         "unfinished": list(
             Job.objects.filter(owner_id=signed_in(request).pk).unfinished().order_by("-id")[:MOST_NAMED]
@@ -243,6 +239,31 @@ def _page(
         "last": Job.objects.filter(owner_id=signed_in(request).pk).order_by("-id").first(),
     }
     return render(request, "dashboard/submit.html", context, status=status)
+
+
+def chosen_data(request: HttpRequest, texts: Mapping[str, str]) -> list[str]:
+    """The datasets and addresses of a form: as they were chosen, or those of the job that it was begun from."""
+    return forms.chosen_data(request.POST) or forms.names(texts.get("datasets", ""))
+
+
+class DataChoice(TypedDict):
+    datasets: list[str]
+    addresses: str
+    chosen_datasets: list[str]
+
+
+def data_choice(request: HttpRequest, chosen: list[str]) -> DataChoice:
+    """What the field of datasets shows; one that is beyond the list, or no longer registered, stays: the submit says so."""
+    usable = Dataset.objects.registered() | Dataset.objects.pushed_by(signed_in(request).pk)
+    registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
+    references = [dataset.reference for dataset in registered]
+    addresses = [each for each in chosen if looks_remote(each)]
+    further = (name for name in chosen if name not in (*references, *addresses))
+    return {
+        "datasets": [*references, *further],
+        "addresses": "\n".join(addresses),
+        "chosen_datasets": chosen,
+    }
 
 
 def _projects(user: User, chosen: str) -> list[str]:

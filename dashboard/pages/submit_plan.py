@@ -12,6 +12,7 @@ from berth import words
 from berth.job_fields import command_line
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes
+from dashboard.parts.said import messages_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.scheduler import passes
@@ -41,7 +42,7 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
         try:
             return {**_show(plan(user, intake.parse_spec(data))), "command": command}
         except OrchestratorError as error:
-            errors = error.fields or {"": [str(error)]}
+            errors = messages_of(error)
     named = {forms.FORM_NAMES.get(name, name): said for name, said in errors.items()}
     return {
         "errors": [(forms.LABELS.get(name, ""), " ".join(said)) for name, said in named.items()],

@@ -12,10 +12,11 @@ from django.views.decorators.http import require_http_methods
 
 from berth.job_fields import STARTS
 from dashboard.pages.reader import signed_in
-from dashboard.pages.submit import Code, filled, pool_choice, signer, take_code
+from dashboard.pages.submit import Code, chosen_data, data_choice, filled, pool_choice, signer, take_code
 from dashboard.parts import forms
+from dashboard.parts.said import said
 from orchestrator.api.http.reading import JsonObject
-from orchestrator.exceptions import OrchestratorError
+from orchestrator.exceptions import OrchestratorError, Sentence
 from orchestrator.models import Job, Pool, Sweep
 from orchestrator.people import rights
 from orchestrator.sweeps import asking, creation
@@ -79,7 +80,7 @@ class Filled:
     status: int = 200
 
     def wrong(self, name: str, *sentences: str) -> None:
-        self.errors.setdefault(name, []).extend(sentences)
+        self.errors.setdefault(name, []).extend(said(sentence) for sentence in sentences)
 
 
 @require_http_methods(["GET", "POST"])
@@ -118,7 +119,7 @@ def _read(request: HttpRequest, form: Filled) -> JsonObject:
     """The sweep that the form describes; what cannot be read is noted in its errors."""
     texts = {name: form.texts.get(name, "").strip() for name in TEXTS}
     job, unreadable = forms.read_fields(form.texts, forms.chosen_data(request.POST))
-    form.errors |= {name: said for name, said in unreadable.items() if name not in texts}
+    form.errors |= {name: told for name, told in unreadable.items() if name not in texts}
     for name in ("name", "array"):
         job.pop(name, None)
     if form.code.sha256:
@@ -187,7 +188,7 @@ def _read_rows(form: Filled) -> list[str]:
         try:
             read_flags([row.flag()])
         except WrongSpace as error:
-            row.errors.append(str(error).removeprefix(f"{row.name}: "))
+            row.errors.append(said(error.why))
             form.wrong("space", "See the settings marked below.")
         else:
             flags.append(row.flag())
@@ -201,9 +202,14 @@ def _read_yaml(form: Filled, text: str) -> JsonObject:
         space = yaml.safe_load(text)
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
-        where = f" in line {place.line + 1}" if place else ""
+        where = Sentence(" in line {line}", line=place.line + 1) if place else ""
         form.wrong(
-            "yaml", f"This is not YAML{where}: {getattr(error, 'problem', None) or 'it cannot be read'}."
+            "yaml",
+            Sentence(
+                "This is not YAML{where}: {problem}.",
+                where=where,
+                problem=getattr(error, "problem", None) or Sentence("it cannot be read"),
+            ),
         )
         return {}
     if not isinstance(space, dict):
@@ -220,24 +226,30 @@ def _number(form: Filled, name: str, text: str) -> float | None:
     try:
         return float(text) if name == "device_hours" else int(text)
     except ValueError:
-        form.wrong(name, f"{text[:40]!r} is not a {'number' if name == 'device_hours' else 'whole number'}.")
+        form.wrong(
+            name,
+            Sentence(
+                "{text!r} is not a number." if name == "device_hours" else "{text!r} is not a whole number.",
+                text=text[:40],
+            ),
+        )
         return None
 
 
 def _place(form: Filled, error: OrchestratorError) -> None:
     """Put the messages of an error where their controls are."""
     form.status = error.status
-    for name, said in (error.fields or {"": [str(error)]}).items():
+    for name, texts in (error.fields or {"": [error.args[0]]}).items():
         name = _PLACES.get(name, name).removeprefix("budget.")
         if name == "budget":
-            name, said = "trials", ["Give a number of trials, device-hours or both."]
+            name, texts = "trials", ["Give a number of trials, device-hours or both."]
         if name == "Idempotency-Key":
-            name, said = "", ["This form was submitted before. Press Begin again to begin another sweep."]
-        if name == "space" and not _place_in_rows(form, said):
+            name, texts = "", ["This form was submitted before. Press Begin again to begin another sweep."]
+        if name == "space" and not _place_in_rows(form, texts):
             name = "yaml" if form.texts.get("yaml", "").strip() else "space"
         if name == "metric" and not form.texts.get("metric", "").strip():
-            said = ["Name the metric that the trials report, such as val/loss."]
-        form.wrong(forms.FORM_NAMES.get(name, name), *said)
+            texts = ["Name the metric that the trials report, such as val/loss."]
+        form.wrong(forms.FORM_NAMES.get(name, name), *texts)
 
 
 _PLACES = {
@@ -250,17 +262,17 @@ _PLACES = {
 }
 
 
-def _place_in_rows(form: Filled, said: list[str]) -> bool:
+def _place_in_rows(form: Filled, texts: list[str]) -> bool:
     """Whether the sentences belong to a row, by the name before their colon."""
     for row in form.rows:
         mine = [
-            each.removeprefix(f"{row.name}: ")
-            for each in said
-            if row.name and each.startswith(f"{row.name}: ")
+            said(each.values["why"])
+            for each in texts
+            if row.name and isinstance(each, Sentence) and each.values.get("setting") == row.name
         ]
         row.errors += mine
         if mine:
-            said[:] = ["See the settings marked below."]
+            texts[:] = ["See the settings marked below."]
             return True
     return False
 
@@ -299,14 +311,14 @@ def _page(request: HttpRequest, form: Filled) -> HttpResponse:
         form.code.signed = signer(request).sign(form.code.sha256)
     main = [each for each in JOB_FIELDS if each.form == "main"]
     more = [each for each in JOB_FIELDS if each.form == "more"]
-    shown = {"file", "space", "gpus", "pool", *TEXTS, *(each.form_name for each in JOB_FIELDS)}
+    shown = {"file", "space", "gpus", "pool", "datasets", *TEXTS, *(each.form_name for each in JOB_FIELDS)}
     context = {
         "nav": "sweeps",
         "code": form.code,
         "texts": form.texts,
         "errors": form.errors,
         "other_errors": [
-            said for name, all_said in form.errors.items() if name not in shown for said in all_said
+            text for name, texts_of in form.errors.items() if name not in shown for text in texts_of
         ],
         "rows": form.rows + [Row() for _ in range(FIRST_ROWS - len(form.rows))],
         "ready": [
@@ -320,6 +332,7 @@ def _page(request: HttpRequest, form: Filled) -> HttpResponse:
         "early_stopping": form.texts.get("early_stopping", "1") == forms.TRUE,
         "pools": [pool_choice(pool) for pool in Pool.objects.prefetch_related("devices")],
         "pool": form.texts.get("pool", "default"),
+        **data_choice(request, chosen_data(request, form.texts)),
         "gpus": form.texts.get("gpus", "1"),
         "main_fields": filled(main, form.texts, form.errors),
         "more_fields": filled(more, form.texts, form.errors),

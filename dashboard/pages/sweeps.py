@@ -21,7 +21,7 @@ from orchestrator.exceptions import Forbidden
 from orchestrator.models import RungReport, Sweep, SweepTrial
 from orchestrator.sentences import say_json
 from orchestrator.sweeps import creation
-from orchestrator.sweeps.ending import used_device_s
+from orchestrator.sweeps.ending import running_in, used_device_s
 from orchestrator.sweeps.history_rows import ignores_settings, metrics_of, rungs_of
 from orchestrator.sweeps.keeping import BEST_KEPT, files_of
 
@@ -46,18 +46,20 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 
 
 def _list_rows(page: list[Sweep]) -> list[dict[str, Any]]:
-    """What the list says of each sweep, in two queries for all of them."""
+    """What the list says of each sweep, in a few queries for all of them."""
     trials = SweepTrial.objects.filter(sweep__in=page).values("sweep")
     reports = RungReport.objects.filter(trial__sweep__in=page).values("trial__sweep")
     sums = trials.annotate(count=Count("pk"), used=Sum("job__attained_gpu_s"))
     ends = reports.annotate(low=Min("value"), high=Max("value"))
     of_trials = {row["sweep"]: row for row in sums}
     values = {row["trial__sweep"]: row for row in ends}
+    running_s = {pk: sum(each.values()) for pk, each in running_in(page).items()}
     return [
         {
             "sweep": sweep,
             "trials": of_trials[sweep.pk]["count"] if sweep.pk in of_trials else 0,
-            "used_s": of_trials[sweep.pk]["used"] or 0.0 if sweep.pk in of_trials else 0.0,
+            "used_s": running_s[sweep.pk]
+            + (of_trials[sweep.pk]["used"] or 0.0 if sweep.pk in of_trials else 0.0),
             "best": _best(values[sweep.pk], sweep) if sweep.pk in values else None,
             "why": say_json(sweep.why),
         }

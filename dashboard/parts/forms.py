@@ -12,6 +12,8 @@ from django.http import QueryDict
 from berth.arguments import WrongUse, duration_s
 from berth.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
 from berth.job_fields import BY_NAME, FIELDS
+from dashboard.parts.said import sentence_of
+from orchestrator.exceptions import Sentence
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job
 from orchestrator.spec.job_spec import JobFields, JobSpec
@@ -49,7 +51,7 @@ def read_fields(posted: Mapping[str, str], datasets: list[str]) -> tuple[JobFiel
         try:
             value = _read(field, text)
         except _Unreadable as error:
-            errors[field.form_name] = [str(error)]
+            errors[field.form_name] = [sentence_of(error)]
             continue
         if value not in ([], {}):
             job[field.name] = value
@@ -71,7 +73,12 @@ def read_source(posted: Mapping[str, str]) -> dict[str, str]:
 
 def _read(field: JobField, text: str) -> Any:
     if len(text) > MOST_TEXT:
-        raise _Unreadable(f"has more than {MOST_TEXT:,} characters; use the command line or REST instead")
+        raise _Unreadable(
+            Sentence(
+                "has more than {most_text:,} characters; use the command line or REST instead",
+                most_text=MOST_TEXT,
+            )
+        )
     match field.kind:
         case "count" | "number":
             return _read_number(text.strip(), whole=field.kind == "count")
@@ -109,7 +116,11 @@ def _read_number(text: str, *, whole: bool) -> float:
     try:
         return int(text) if whole else float(text)
     except ValueError:
-        raise _Unreadable(f"{text[:40]!r} is not a {'whole number' if whole else 'number'}.") from None
+        raise _Unreadable(
+            Sentence(
+                "{text!r} is not a whole number." if whole else "{text!r} is not a number.", text=text[:40]
+            )
+        ) from None
 
 
 def _read_duration(text: str, unit: str) -> float:
@@ -122,7 +133,11 @@ def _read_duration(text: str, unit: str) -> float:
         return duration_s(text)
     except WrongUse:
         raise _Unreadable(
-            f"{text[:40]!r} is neither a number of {unit} nor a duration such as 1h30m or 90s."
+            Sentence(
+                "{text!r} is neither a number of {unit} nor a duration such as 1h30m or 90s.",
+                text=text[:40],
+                unit=unit,
+            )
         ) from None
 
 
@@ -138,7 +153,7 @@ def _read_assignments(text: str) -> dict[str, str]:
     for line in filter(str.strip, _LINE_END.split(text)):
         name, equals, value = line.partition("=")
         if not equals:
-            raise _Unreadable(f"{line.strip()[:40]!r} has no =; write NAME=value.")
+            raise _Unreadable(Sentence("{line!r} has no =; write NAME=value.", line=line.strip()[:40]))
         values[name.strip()] = _unquoted(value)
     return values
 

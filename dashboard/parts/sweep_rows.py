@@ -18,7 +18,7 @@ from orchestrator.sweeps.core.history import TrialState
 from orchestrator.sweeps.core.importance import importance
 from orchestrator.sweeps.core.pareto import front
 from orchestrator.sweeps.core.reading import read_space
-from orchestrator.sweeps.ending import device_s_by_trial
+from orchestrator.sweeps.ending import device_s_by_trial, running_device_s
 from orchestrator.sweeps.history_rows import cost_of, gain_of, metrics_of, rungs_of, sign_of
 
 HOUR_S = 3600.0
@@ -41,6 +41,7 @@ class Row:
     rung: int | None
     reports: tuple[tuple[int, float | None], ...]
     cost: float  # lower is better, infinite without a value
+    device_s: float  # that it has used until now
     further: tuple[float | None, ...] = ()  # of the sweep's other metrics, at its last rung
 
     @property
@@ -63,8 +64,16 @@ def rows_of(sweep: Sweep) -> list[Row]:
         reports[trial_id].append((rung, value))
         further[trial_id] = tuple(others)
     sign = sign_of(sweep)
+    running_s = running_device_s(sweep)
     return [
-        _row(trial, reports[trial.pk], sign, further.get(trial.pk, ())) for trial in trials.order_by("number")
+        _row(
+            trial,
+            reports[trial.pk],
+            sign,
+            trial.job.attained_gpu_s + running_s.get(trial.number, 0.0),
+            further.get(trial.pk, ()),
+        )
+        for trial in trials.order_by("number")
     ]
 
 
@@ -72,12 +81,13 @@ def _row(
     trial: SweepTrial,
     reports: Sequence[tuple[int, float | None]],
     sign: float,
+    device_s: float,
     further: tuple[float | None, ...],
 ) -> Row:
     best = min(reports, key=lambda report: cost_of(report[1], sign), default=None)
     if best is None or best[1] is None:
-        return Row(trial, None, None, tuple(reports), math.inf, further)
-    return Row(trial, best[1], best[0], tuple(reports), cost_of(best[1], sign), further)
+        return Row(trial, None, None, tuple(reports), math.inf, device_s, further)
+    return Row(trial, best[1], best[0], tuple(reports), cost_of(best[1], sign), device_s, further)
 
 
 def front_of(sweep: Sweep, rows: Sequence[Row]) -> list[Row]:
@@ -110,7 +120,7 @@ def ordered(rows: Sequence[Row], wanted: str) -> tuple[list[Row], str]:
         "number": lambda row: row.trial.number,
         "value": lambda row: row.cost,
         "state": lambda row: row.trial.state,
-        "time": lambda row: row.trial.job.attained_gpu_s,
+        "time": lambda row: row.device_s,
     }
     if name.startswith("set."):
         setting = name[4:]
@@ -186,11 +196,10 @@ def best_over_cost(sweep: Sweep) -> list[tuple[float, float]]:
     """The best value so far after each number of device-hours that all trials used; its changes and the last one."""
     points = gain_of(sweep, device_s_by_trial(sweep))
     sign = sign_of(sweep)
-    before = [None, *points[:-1]]
     changes = [
         point
-        for point, last in zip(points, before, strict=True)
-        if last is None or point.best < last.best or point is points[-1]
+        for place, point in enumerate(points)
+        if place in {0, len(points) - 1} or point.best < points[place - 1].best
     ]
     return [(point.device_s / HOUR_S, sign * point.best) for point in changes]
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Sentence, Unavailable
 from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kernel_files, why_unreadable
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.models.datasets import DatasetQuerySet
@@ -65,7 +65,11 @@ def register(
             dataset.save(force_insert=True)
     except IntegrityError as error:
         raise Conflict(
-            f"The dataset {name}@{version} is registered already; choose another version."
+            Sentence(
+                "The dataset {name}@{version} is registered already; choose another version.",
+                name=name,
+                version=version,
+            )
         ) from error
     return dataset
 
@@ -83,15 +87,20 @@ def check_names(name: str, version: str, description: str) -> str:
 def _find_root(name: str) -> DatasetRoot:
     root = DatasetRoot.objects.filter(pk=name).first() if name.isascii() and name.isprintable() else None
     if root is None:
-        raise _impossible("root", f"There is no dataset root {name[:64]!r}; {_known_roots()}")
+        raise _impossible(
+            "root",
+            Sentence(
+                "There is no dataset root {name!r}; {known_roots}", name=name[:64], known_roots=_known_roots()
+            ),
+        )
     return root
 
 
-def _known_roots() -> str:
-    known = ", ".join(DatasetRoot.objects.values_list("name", flat=True)) or "none yet"
-    return (
-        f"known: {known}. An admin adds roots on the admin pages, "
-        "or by registering an absolute path without a root."
+def _known_roots() -> Sentence:
+    known = ", ".join(DatasetRoot.objects.values_list("name", flat=True)) or Sentence("none yet")
+    return Sentence(
+        "known: {known}. An admin adds roots on the admin pages, or by registering an absolute path without a root.",
+        known=known,
     )
 
 
@@ -102,7 +111,10 @@ def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
     below a root, so the new root gives access to nothing else.
     """
     if not path.startswith("/"):
-        raise _malformed("root", f"Name the root that the path lies under; {_known_roots()}")
+        raise _malformed(
+            "root",
+            Sentence("Name the root that the path lies under; {known_roots}", known_roots=_known_roots()),
+        )
     if not _can_be_path(path):
         raise _malformed("path", "The path has a character that no path has, or more than 1024 characters.")
     real = Path(os.path.realpath(path))
@@ -110,10 +122,14 @@ def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
         if real.is_relative_to(folder := Path(os.path.realpath(root.path))):
             return root, str(real.relative_to(folder))
     if not may_add_root:  # before any check of the path: they may not learn what exists there
-        sentence = f"This path lies under none of the dataset roots; {_known_roots()}"
+        sentence = Sentence(
+            "This path lies under none of the dataset roots; {known_roots}", known_roots=_known_roots()
+        )
         raise Forbidden(sentence, fields={"root": [sentence]})
     if not real.exists():
-        raise _impossible("path", f"There is nothing at {path} on this server; check the path.")
+        raise _impossible(
+            "path", Sentence("There is nothing at {path} on this server; check the path.", path=path)
+        )
     folder = real if real.is_dir() else real.parent
     check_root(str(folder))
     added = DatasetRoot.objects.create(name=_free_root_name(folder), path=str(folder))
@@ -157,7 +173,10 @@ def resolve(reference: str, user: Someone) -> Dataset:
         Impossible: the dataset is not registered.
     """
     if not DATASET_REFERENCE.fullmatch(reference):
-        sentence = f"{reference[:80]!r} is not a dataset; give name or name@version of a registered one."
+        sentence = Sentence(
+            "{reference!r} is not a dataset; give name or name@version of a registered one.",
+            reference=reference[:80],
+        )
         raise Malformed(sentence, fields={"datasets": [sentence]})
     rows = named(reference, user)
     version = split_reference(reference)[2]
@@ -167,7 +186,13 @@ def resolve(reference: str, user: Someone) -> Dataset:
         known = ", ".join(f"{name}@{each}" for each in rows.values_list("version", flat=True)[:5])
         raise _impossible(
             "datasets",
-            f"There is no dataset {reference!r}; {f'there is {known}' if known else 'register it first'}.",
+            Sentence(
+                "There is no dataset {reference!r}; {known}.",
+                reference=reference,
+                known=Sentence("there is {versions}", versions=known)
+                if known
+                else Sentence("register it first"),
+            ),
         )
     return dataset
 
@@ -236,11 +261,21 @@ def checked_path(dataset: Dataset) -> Path:
         if sentence := why_unreadable(root):
             raise _impossible("path", sentence)
         raise Unavailable(
-            f"The folder of dataset root {dataset.root_id} is not there now; tell the operator (is a disk unmounted?)."
+            Sentence(
+                "The folder of dataset root {root_id} is not there now; tell the operator (is a disk unmounted?).",
+                root_id=dataset.root_id,
+            )
         )
     path = Path(os.path.realpath(root / _relative(dataset.path)))
     if not path.is_relative_to(root):
-        raise _malformed("path", f"The dataset {dataset.reference} leads out of its root {dataset.root_id}.")
+        raise _malformed(
+            "path",
+            Sentence(
+                "The dataset {reference} leads out of its root {root_id}.",
+                reference=dataset.reference,
+                root_id=dataset.root_id,
+            ),
+        )
     try:
         status = path.stat()
     except OSError as error:
@@ -248,10 +283,18 @@ def checked_path(dataset: Dataset) -> Path:
             raise _impossible("path", sentence) from error
         raise _impossible(
             "path",
-            f"The dataset {dataset.reference} is not there: root {dataset.root_id or 'of pushed data'}, path {dataset.path}.",
+            Sentence(
+                "The dataset {reference} is not there: root {root}, path {path}.",
+                reference=dataset.reference,
+                root=dataset.root_id or Sentence("of pushed data"),
+                path=dataset.path,
+            ),
         ) from error
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
+        raise _impossible(
+            "path",
+            Sentence("The dataset {reference} is neither a file nor a folder.", reference=dataset.reference),
+        )
     refuse_kernel_files(path, status)
     return path
 
@@ -293,7 +336,7 @@ def _check_description(text: str) -> str:
     try:
         text = clean_text(text)
     except ValueError as error:
-        raise _malformed("description", f"The description {error}.") from error
+        raise _malformed("description", Sentence("The description {error}.", error=error)) from error
     if len(text) > 300:
         raise _malformed("description", "The description has more than 300 characters; shorten it.")
     return text
@@ -303,7 +346,13 @@ def _check_owner(user: User, name: str) -> None:
     """Refuse a name that another person registered first: a newer version of theirs would replace the data of jobs."""
     first = Dataset.objects.registered().filter(name=name).order_by("pk").select_related("owner").first()
     if first and first.owner_id != user.pk and not user.is_staff:
-        raise Forbidden(f"The dataset {name} belongs to {first.owner.username}; choose another name.")
+        raise Forbidden(
+            Sentence(
+                "The dataset {name} belongs to {username}; choose another name.",
+                name=name,
+                username=first.owner.username,
+            )
+        )
 
 
 def _malformed(field: str, sentence: str) -> Malformed:

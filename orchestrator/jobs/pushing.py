@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError
 
 from berth import words
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, TooLarge
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, Sentence, TooLarge
 from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, Job
 from orchestrator.people.rights import Someone
@@ -108,7 +108,9 @@ def push(
     description = datasets.check_names(name, version or "1", description)
     _check_files(files, is_file=is_file)
     if Dataset.objects.registered().filter(name=name).exists():
-        raise Conflict(f"{name} is a dataset that is registered for everybody; choose another name.")
+        raise Conflict(
+            Sentence("{name} is a dataset that is registered for everybody; choose another name.", name=name)
+        )
     shelf = shelf_of(user)
     sums = {file.path: _sum_of(shelf, file) for file in files}
     missing = [Missing(file, _sent(shelf, file)) for file in files if sums[file.path] is None]
@@ -124,7 +126,11 @@ def push(
 def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
     if not files or len(files) > MOST_FILES or (is_file and len(files) > 1):
         raise _malformed(
-            f"A dataset has 1 to {MOST_FILES:,} files; this has {len(files):,}. Put many small ones into an archive."
+            Sentence(
+                "A dataset has 1 to {most_files:,} files; this has {files:,}. Put many small ones into an archive.",
+                most_files=MOST_FILES,
+                files=len(files),
+            )
         )
     paths = {file.path for file in files}
     for file in files:
@@ -139,11 +145,13 @@ def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
             or file.path.startswith("/")
             or len(file.path) > LONGEST_PATH
         ):
-            raise _malformed(f"{file.path[:80]!r} cannot be the path of a file in a dataset.")
+            raise _malformed(
+                Sentence("{path!r} cannot be the path of a file in a dataset.", path=file.path[:80])
+            )
         if any(str(parent) in paths for parent in PurePosixPath(file.path).parents) or file.size_bytes < 0:
-            raise _malformed(f"{file.path[:80]!r} is below a file, or has no size.")
+            raise _malformed(Sentence("{path!r} is below a file, or has no size.", path=file.path[:80]))
         if file.sha256 and not _SHA256.fullmatch(file.sha256):
-            raise _malformed(f"The checksum of {file.path[:80]!r} is no SHA-256.")
+            raise _malformed(Sentence("The checksum of {path!r} is no SHA-256.", path=file.path[:80]))
     if len(paths) < len(files):
         raise _malformed("A path stands twice in the list.")
 
@@ -183,19 +191,32 @@ def check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
     used_bytes = _size(shelf.contents) + _size(shelf.parts)
     if limit_bytes and used_bytes + more_bytes > limit_bytes:
         raise TooLarge(
-            f"This needs {words.size(more_bytes)}; of your {words.size(limit_bytes)} for pushed data "
-            f"{words.size(used_bytes)} are in use{_largest(user)}. Remove what you no longer need (berth data rm NAME), or "
-            "ask an administrator for more (BERTH_USER_DATA_GIB)."
+            Sentence(
+                "This needs {size}; of your {size_2} for pushed data {size_3} are in use{largest}. Remove what you no longer need (berth data rm NAME), or ask an administrator for more (BERTH_USER_DATA_GIB).",
+                size=words.size(more_bytes),
+                size_2=words.size(limit_bytes),
+                size_3=words.size(used_bytes),
+                largest=_largest(user),
+            )
         )
     disk = shutil.disk_usage(settings.HOME.root)
     if more_bytes > disk.free - disk.total * FREE_SHARE:
-        raise TooLarge(f"This needs {words.size(more_bytes)}, and the server's disk is too full for that.")
+        raise TooLarge(
+            Sentence(
+                "This needs {size}, and the server's disk is too full for that.", size=words.size(more_bytes)
+            )
+        )
 
 
-def _largest(user: User) -> str:
+def _largest(user: User) -> Sentence | str:
     largest = Dataset.objects.pushed_by(user.pk).order_by("-size_bytes").first()
     return (
-        f", most by {largest.name}@{largest.version} ({words.size(largest.size_bytes or 0)})"
+        Sentence(
+            ", most by {name}@{version} ({size})",
+            name=largest.name,
+            version=largest.version,
+            size=words.size(largest.size_bytes or 0),
+        )
         if largest
         else ""
     )
@@ -310,7 +331,13 @@ def keep(
     if known is not None and known.sha256 == digest:
         return known
     if known is not None and version:
-        raise Conflict(f"{name}@{version} has other content already; leave out the version for a new one.")
+        raise Conflict(
+            Sentence(
+                "{name}@{version} has other content already; leave out the version for a new one.",
+                name=name,
+                version=version,
+            )
+        )
     number = version or str(
         1 + max((int(each.version) for each in earlier if each.version.isdecimal()), default=0)
     )
@@ -328,7 +355,9 @@ def keep(
             owner=user,
         )
     except (IntegrityError, FileExistsError) as error:
-        raise Conflict(f"Another push makes {name}@{number} right now; try again.") from error
+        raise Conflict(
+            Sentence("Another push makes {name}@{number} right now; try again.", name=name, number=number)
+        ) from error
 
 
 def _link(shelf: Shelf, place: Path, listed: Sequence[tuple[str, str]]) -> None:
@@ -364,12 +393,22 @@ def check_removal(user: Someone, dataset: Dataset) -> None:
     """
     if dataset.owner_id != user.pk and not getattr(user, "is_staff", False):
         raise Forbidden(
-            f"{dataset.reference} belongs to {dataset.owner.username}; only they and admins can remove it."
+            Sentence(
+                "{reference} belongs to {username}; only they and admins can remove it.",
+                reference=dataset.reference,
+                username=dataset.owner.username,
+            )
         )
     jobs = Job.objects.unfinished().only("id", "name", "spec_fields")
     reader = next((job for job in jobs if dataset.reference in (job.spec_fields.get("datasets") or [])), None)
     if reader is not None:
-        raise Conflict(f"{reader} uses {dataset.reference}; cancel it, or wait for its end.")
+        raise Conflict(
+            Sentence(
+                "{reader} uses {reference}; cancel it, or wait for its end.",
+                reader=reader,
+                reference=dataset.reference,
+            )
+        )
 
 
 def remove(dataset: Dataset) -> None:

@@ -12,7 +12,7 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.live import wakeups
 from orchestrator.models import Person, Pool, PoolRight, ProjectMember, Right, Role, Token
 from orchestrator.people import audit, rights
@@ -31,7 +31,9 @@ def set_role(
     """
     with transaction.atomic():
         if role == Role.ADMIN and rights.is_service(user):
-            raise Conflict(f"{user.get_username()} is a service account, which cannot be an admin.")
+            raise Conflict(
+                Sentence("{user} is a service account, which cannot be an admin.", user=user.get_username())
+            )
         if role != Role.ADMIN:
             _keep_an_admin(user)
         given = {} if role == Role.ADMIN else {"role": role}
@@ -76,7 +78,9 @@ def set_active(user: User, *, active: bool, by: AbstractBaseUser, address: str =
 def _keep_an_admin(user: User) -> None:
     others = User.objects.select_for_update().filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
     if user.is_superuser and not others.exists():
-        raise Conflict(f"{user.get_username()} is the only admin. Make somebody else an admin first.")
+        raise Conflict(
+            Sentence("{user} is the only admin. Make somebody else an admin first.", user=user.get_username())
+        )
 
 
 def give_right(user: User, pool: Pool, right: Right, *, by: AbstractBaseUser, address: str = "") -> None:

@@ -12,7 +12,7 @@ import orjson
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Impossible
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Sentence
 from orchestrator.models import FINAL_STATES, AgentRules, Job
 from orchestrator.spec.job_spec import JobSpec
 
@@ -78,10 +78,15 @@ def check_change(user: AbstractBaseUser, changes: Mapping[str, Any]) -> None:
         Forbidden: they change its priority, its time limit or who sees it.
     """
     if agent_of(user) is not None and (shown := sorted({"project", "visibility"} & set(changes))):
-        sentence = f"An agent's token cannot change {shown[0]}; a person decides who sees a job."
+        sentence = Sentence(
+            "An agent's token cannot change {shown}; a person decides who sees a job.", shown=shown[0]
+        )
         raise Forbidden(sentence, fields={name: [sentence] for name in shown})
     if agent_of(user) is not None and (refused := sorted({"priority", "time_limit_s"} & set(changes))):
-        sentence = f"An agent's token cannot change {refused[0]}; its budget was checked at the submit."
+        sentence = Sentence(
+            "An agent's token cannot change {refused}; its budget was checked at the submit.",
+            refused=refused[0],
+        )
         raise Forbidden(sentence, fields={name: [sentence] for name in refused})
 
 
@@ -106,7 +111,12 @@ def check_submit(user: AbstractBaseUser, spec: JobSpec) -> None:
         return
     if spec.gpus > rules.width:
         raise _impossible(
-            "gpus", f"This token may use {rules.width} devices at once; the job asks for {spec.gpus}."
+            "gpus",
+            Sentence(
+                "This token may use {width} devices at once; the job asks for {gpus}.",
+                width=rules.width,
+                gpus=spec.gpus,
+            ),
         )
     if rules.device_hours is None:
         return
@@ -120,8 +130,12 @@ def check_submit(user: AbstractBaseUser, spec: JobSpec) -> None:
     if asked_s > left_s:
         raise _impossible(
             "time_limit_s",
-            f"This token has {max(0.0, left_s) / HOUR_S:.2f} of {rules.device_hours:g} device-hours remaining; "
-            f"the submit asks for up to {asked_s / HOUR_S:.2f}. Ask for less, or ask your person for a new token.",
+            Sentence(
+                "This token has {left_h:.2f} of {device_hours:g} device-hours remaining; the submit asks for up to {asked_h:.2f}. Ask for less, or ask your person for a new token.",
+                left_h=max(0.0, left_s) / HOUR_S,
+                device_hours=rules.device_hours,
+                asked_h=asked_s / HOUR_S,
+            ),
         )
 
 

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, Sentence
 from orchestrator.models import Invitation, Role
 from orchestrator.people import audit, new_people, rights
 from orchestrator.spec.plain_text import clean_text
@@ -47,7 +47,9 @@ def invite(
     rights.check_give(by, role, pools)
     _check(pools, limits, life_s)
     if open_invitations().filter(invited_by=by).count() >= MOST_OPEN:
-        raise Conflict(f"You have {MOST_OPEN} open invitations. Take some back first.")
+        raise Conflict(
+            Sentence("You have {most_open} open invitations. Take some back first.", most_open=MOST_OPEN)
+        )
     text = secrets.token_urlsafe(32)
     with transaction.atomic():
         invitation = Invitation.objects.create(
@@ -151,7 +153,11 @@ def _check_inviter(invitation: Invitation) -> None:
 def _check(pools: Mapping[str, str], limits: Mapping[str, float], life_s: float) -> None:
     if not 0 < life_s <= LONGEST_LIFE_S:
         raise _wrong(
-            "expires_in_s", f"give more than 0 and at most {LONGEST_LIFE_S:.0f} seconds, which are 30 days"
+            "expires_in_s",
+            Sentence(
+                "give more than 0 and at most {longest_life_s:.0f} seconds, which are 30 days",
+                longest_life_s=LONGEST_LIFE_S,
+            ),
         )
     new_people.check_gifts(pools, limits)
 
@@ -166,7 +172,7 @@ def _clean(note: str) -> str:
 
 
 def _wrong(name: str, message: str) -> Malformed:
-    return Malformed(f"{name}: {message}.", fields={name: [message]})
+    return Malformed(Sentence("{name}: {message}.", name=name, message=message), fields={name: [message]})
 
 
 def _digest(text: str) -> str:

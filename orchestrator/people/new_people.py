@@ -11,7 +11,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from orchestrator.exceptions import Conflict, Impossible, Malformed, OrchestratorError
+from orchestrator.exceptions import Conflict, Impossible, Malformed, OrchestratorError, Sentence
 from orchestrator.models import Person, Pool, Quota, Right, Role
 from orchestrator.people import accounts, audit, passwords, quotas, rights
 from orchestrator.spec.plain_text import clean_text
@@ -85,7 +85,9 @@ def create_many(people: Mapping[int, NewPerson], *, by: User, address: str = "")
             try:
                 made.append(create(new, by=by, address=address))
             except OrchestratorError as error:
-                sentence = f"Line {line}, {new.username[:80]}: {error}"
+                sentence = Sentence(
+                    "Line {line}, {username}: {error}", line=line, username=new.username[:80], error=error
+                )
                 raise type(error)(sentence, fields={"csv": [sentence]}) from error
     return made
 
@@ -100,32 +102,64 @@ def read_csv(text: str) -> dict[int, NewPerson]:
         Malformed: the list cannot be read; the sentence names the line and what would be right.
     """
     if len(text) > MOST_CHARACTERS:
-        raise _wrong_list(f"The list has {len(text):,} characters; give at most {MOST_CHARACTERS:,}.")
+        raise _wrong_list(
+            Sentence(
+                "The list has {text:,} characters; give at most {most_characters:,}.",
+                text=len(text),
+                most_characters=MOST_CHARACTERS,
+            )
+        )
     reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")), strict=True)
     try:
         names = reader.fieldnames or []
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise _wrong_list(f"The list is no CSV, at line {reader.line_num}: {error}.") from error
+        raise _wrong_list(
+            Sentence(
+                "The list is no CSV, at line {line_num}: {error}.", line_num=reader.line_num, error=error
+            )
+        ) from error
     if "username" not in names or not rows:
         known = ", ".join(COLUMNS)
         raise _wrong_list(
-            f"Begin the list with the names of its columns, of {known}; then a line for each person."
+            Sentence(
+                "Begin the list with the names of its columns, of {known}; then a line for each person.",
+                known=known,
+            )
         )
     if wrong := [name for name in names if name not in COLUMNS]:
-        raise _wrong_list(f"There is no column {wrong[0][:40]!r}; there are {', '.join(COLUMNS)}.")
+        raise _wrong_list(
+            Sentence(
+                "There is no column {wrong!r}; there are {columns}.",
+                wrong=wrong[0][:40],
+                columns=", ".join(COLUMNS),
+            )
+        )
     if len(rows) > MOST_ROWS:
-        raise _wrong_list(f"The list has {len(rows):,} people; give at most {MOST_ROWS} at once.")
+        raise _wrong_list(
+            Sentence(
+                "The list has {rows:,} people; give at most {most_rows} at once.",
+                rows=len(rows),
+                most_rows=MOST_ROWS,
+            )
+        )
     return {line: _read_row(line, row) for line, row in rows}
 
 
 def _read_row(line: int, row: Mapping[str | None, Any]) -> NewPerson:
     if None in row:
-        raise _wrong_list(f"Line {line} has more cells than there are columns.")
+        raise _wrong_list(Sentence("Line {line} has more cells than there are columns.", line=line))
     cells = {name: (row.get(name) or "").strip() for name in COLUMNS}
     role = cells["role"] or Role.SUBMITTER
     if role not in Role.values:
-        raise _wrong_list(f"Line {line}: {role[:40]!r} is no role; choose one of {', '.join(Role.values)}.")
+        raise _wrong_list(
+            Sentence(
+                "Line {line}: {role!r} is no role; choose one of {values}.",
+                line=line,
+                role=role[:40],
+                values=", ".join(Role.values),
+            )
+        )
     return NewPerson(
         cells["username"],
         cells["name"],
@@ -142,7 +176,11 @@ def _read_pools(line: int, text: str) -> dict[str, str]:
     pools = {pool: right or Right.SUBMIT for pool, _, right in pairs}
     if wrong := [right for right in pools.values() if right not in Right.values]:
         raise _wrong_list(
-            f"Line {line}: {wrong[0][:40]!r} is no right; write pools as a100:submit h100:operate."
+            Sentence(
+                "Line {line}: {wrong!r} is no right; write pools as a100:submit h100:operate.",
+                line=line,
+                wrong=wrong[0][:40],
+            )
         )
     return pools
 
@@ -154,9 +192,15 @@ def _read_limit(line: int, name: str, text: str) -> float | None:
         value = -1.0
     whole = name.startswith("max_")
     if value is not None and not (0 < value <= quotas.UNLIMITED and (not whole or value.is_integer())):
-        kind = "a whole number" if whole else "a number"
+        kind = Sentence("a whole number" if whole else "a number")
         raise _wrong_list(
-            f"Line {line}: {name} is {text[:40]!r}; give {kind} from 1, or leave it empty for no limit."
+            Sentence(
+                "Line {line}: {name} is {text!r}; give {kind} from 1, or leave it empty for no limit.",
+                line=line,
+                name=name,
+                text=text[:40],
+                kind=kind,
+            )
         )
     return int(value) if value is not None and whole else value
 
@@ -204,11 +248,13 @@ def check_gifts(pools: Mapping[str, str], limits: Mapping[str, float]) -> None:
     """
     known = set(Pool.objects.filter(pk__in=pools).values_list("pk", flat=True))
     if missing := sorted(set(pools) - known):
-        sentence = f"There is no pool {missing[0][:80]!r}."
+        sentence = Sentence("There is no pool {missing!r}.", missing=missing[0][:80])
         raise Impossible(sentence, fields={"pools": ["there is no such pool"]})
     if wrong := sorted(set(pools.values()) - set(Right.values)):
-        message = f"{wrong[0][:40]!r} is no right; choose {' or '.join(Right.values)}"
-        raise Malformed(f"pools: {message}.", fields={"pools": [message]})
+        message = Sentence(
+            "{wrong!r} is no right; choose {values}", wrong=wrong[0][:40], values=" or ".join(Right.values)
+        )
+        raise Malformed(Sentence("pools: {message}.", message=message), fields={"pools": [message]})
     if limits:
         quotas.check_quota(Quota(user=User(), pool=None, **limits))
 
@@ -239,11 +285,11 @@ def _clean(name: str) -> str:
     try:
         return clean_text(name) if name.strip() else ""
     except ValueError as error:
-        raise Malformed(f"name: {error}.", fields={"name": [str(error)]}) from error
+        raise Malformed(Sentence("name: {error}.", error=error), fields={"name": [str(error)]}) from error
 
 
 def _name_taken(name: str) -> OrchestratorError:
-    sentence = f"The name {name} is taken. Choose another."
+    sentence = Sentence("The name {name} is taken. Choose another.", name=name)
     return Conflict(sentence, fields={"username": [sentence]})
 
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
-from orchestrator.exceptions import Conflict, Forbidden, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, NotFound, Sentence
 from orchestrator.models import Invitation, Person, Role
 from orchestrator.people import accounts, audit, invitations, rights
 from orchestrator.people.single_sign_on import INVITED, SUBMITTER, OpenIdConnect
@@ -128,7 +128,7 @@ def approve(user: User, role: Role, *, by: User, address: str = "") -> None:
     """
     rights.check_give(by, role, {})
     if not rights.waits(user):
-        raise Conflict(f"{user.get_username()} does not wait for an approval.")
+        raise Conflict(Sentence("{user} does not wait for an approval.", user=user.get_username()))
     accounts.set_role(user, role, by=by, address=address)
     text = f"Approved {user.get_username()} as {role}."
     audit.record(by, "person.approved", f"user {user.get_username()}", text, address=address)

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from berth import words
-from orchestrator.exceptions import Conflict, Malformed, TooMany
+from orchestrator.exceptions import Conflict, Malformed, Sentence, TooMany
 from orchestrator.models import Person
 from orchestrator.people import accounts, audit, rights, sign_in_limits
 
@@ -30,7 +30,9 @@ def change(user: User, *, current: str, new: str, address: str = "") -> None:
     _check_own(user)
     now, name = timezone.now(), user.get_username()
     if (wait_s := sign_in_limits.wait_s(name, address, now)) > 0:
-        sentence = f"Too many wrong passwords; try again in {words.duration(wait_s)}."
+        sentence = Sentence(
+            "Too many wrong passwords; try again in {duration}.", duration=words.duration(wait_s)
+        )
         raise TooMany(sentence, retry_after_s=ceil(wait_s), fields={"current": [sentence]})
     if not user.check_password(current):
         sign_in_limits.note_failure(name, address, now)
@@ -103,10 +105,18 @@ def hash_initial(text: str) -> str:
 def _check_own(user: User) -> None:
     if rights.is_service(user):
         raise Conflict(
-            f"{user.get_username()} is a service account: it signs in by tokens, not by a password."
+            Sentence(
+                "{user} is a service account: it signs in by tokens, not by a password.",
+                user=user.get_username(),
+            )
         )
     if not user.has_usable_password():
-        raise Conflict(f"The identity provider keeps the password of {user.get_username()}. Change it there.")
+        raise Conflict(
+            Sentence(
+                "The identity provider keeps the password of {user}. Change it there.",
+                user=user.get_username(),
+            )
+        )
 
 
 def _wrong(field: str, sentences: list[str]) -> Malformed:

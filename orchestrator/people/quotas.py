@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from orchestrator.exceptions import Impossible, TooMany
+from orchestrator.exceptions import Impossible, Sentence, TooMany, count_devices
 from orchestrator.live import wakeups
 from orchestrator.models import WAITING_STATES, Job, Lease, Quota
 from orchestrator.people import audit
@@ -89,9 +89,14 @@ def check_submit(user: AbstractBaseUser, spec: JobSpec, count: int = 1) -> None:
     rules = Rulebook.read()
     for pool_id in (None, spec.pool):
         limits = rules.of(user.pk, pool_id)
-        where = "" if pool_id is None else f" in pool {pool_id}"
+        where = "" if pool_id is None else Sentence(" in pool {pool}", pool=pool_id)
         if limits.max_devices is not None and spec.gpus > limits.max_devices:
-            sentence = f"Your limit{where} is {_devices(limits.max_devices)}; the job asks for {spec.gpus}."
+            sentence = Sentence(
+                "Your limit{where} is {devices}; the job asks for {gpus}.",
+                where=where,
+                devices=count_devices(limits.max_devices),
+                gpus=spec.gpus,
+            )
             raise Impossible(sentence, fields={"gpus": [sentence]})
         most = limits.max_queued if limits.max_queued is not None or pool_id else MOST_QUEUED
         if most is not None:
@@ -100,21 +105,26 @@ def check_submit(user: AbstractBaseUser, spec: JobSpec, count: int = 1) -> None:
 
 def _check_queued(user: AbstractBaseUser, most: int, count: int, pool_id: str | None, where: str) -> None:
     if count > most:
-        sentence = f"Your limit{where} is {most:,} waiting jobs; this submit has {count:,}."
+        sentence = Sentence(
+            "Your limit{where} is {most:,} waiting jobs; this submit has {count:,}.",
+            where=where,
+            most=most,
+            count=count,
+        )
         raise Impossible(sentence, fields={"array": [sentence]})
     waiting = Job.objects.filter(owner_id=user.pk, state__in=WAITING_STATES)
     if pool_id is not None:
         waiting = waiting.filter(pool=pool_id)
     if (there := waiting.count()) + count > most:
         raise TooMany(
-            f"Your limit{where} is {most:,} waiting jobs, and {there:,} wait. "
-            "Submit again when some have started or ended.",
+            Sentence(
+                "Your limit{where} is {most:,} waiting jobs, and {there:,} wait. Submit again when some have started or ended.",
+                where=where,
+                most=most,
+                there=there,
+            ),
             retry_after_s=TRY_AGAIN_S,
         )
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def week_gpu_s(user_ids: Collection[int], now: datetime | None = None) -> dict[tuple[int, str], float]:
@@ -203,7 +213,7 @@ def devices_left(user_id: int, now: datetime | None = None) -> dict[str | None, 
     """
     rules = Rulebook.read()
     places = {pool: rules.of(user_id, pool) for pool in (None, *sorted(rules.pools))}
-    places = {pool: each for pool, each in places.items() if _limits_devices(each)}
+    places = {pool: each for pool, each in places.items() if _limitsdevices(each)}
     if not places:
         return {}
     leases = Lease.objects.active().filter(attempt__job__owner=user_id)
@@ -218,7 +228,7 @@ def devices_left(user_id: int, now: datetime | None = None) -> dict[str | None, 
     return left
 
 
-def _limits_devices(limits: Limits) -> bool:
+def _limitsdevices(limits: Limits) -> bool:
     return limits.max_devices is not None or limits.gpu_hours_a_week is not None
 
 
@@ -227,7 +237,7 @@ def _left(limits: Limits, held: int, gpu_s: float) -> DevicesLeft:
     if hours is not None and (gpu_s >= hours * HOUR_S or most is None):
         used_up = gpu_s >= hours * HOUR_S
         return DevicesLeft(0 if used_up else UNLIMITED, f"{hours:g} GPU-hours in seven days")
-    return DevicesLeft(max(0, (most or 0) - held), _devices(most or 0))
+    return DevicesLeft(max(0, (most or 0) - held), count_devices(most or 0))
 
 
 def check_quota(quota: Quota) -> None:
@@ -238,13 +248,19 @@ def check_quota(quota: Quota) -> None:
     """
     given = {name: getattr(quota, name) for name in LIMITS if getattr(quota, name) is not None}
     if not given:
-        raise _contradiction("max_devices", f"This quota limits nothing. Give one of {', '.join(LIMITS)}.")
+        raise _contradiction(
+            "max_devices",
+            Sentence("This quota limits nothing. Give one of {limits}.", limits=", ".join(LIMITS)),
+        )
     for name, value in given.items():
         if not 0 < value <= 1_000_000:
             raise _contradiction(
                 name,
-                f"{name} is {value:g}: jobs would be accepted and could never start. "
-                "Give more than 0; to keep somebody from submitting, make them a viewer.",
+                Sentence(
+                    "{name} is {value:g}: jobs would be accepted and could never start. Give more than 0; to keep somebody from submitting, make them a viewer.",
+                    name=name,
+                    value=value,
+                ),
             )
     if quota.pool_id is not None and quota.weight is not None:
         raise _contradiction(
@@ -253,8 +269,12 @@ def check_quota(quota: Quota) -> None:
     if quota.max_devices and quota.gpu_hours_a_week and quota.gpu_hours_a_week > quota.max_devices * WEEK_H:
         raise _contradiction(
             "gpu_hours_a_week",
-            f"{_devices(quota.max_devices)} for a whole week make {quota.max_devices * WEEK_H} GPU-hours, "
-            f"so a limit of {quota.gpu_hours_a_week:g} has no effect.",
+            Sentence(
+                "{devices} for a whole week make {max_devices} GPU-hours, so a limit of {gpu_hours_a_week:g} has no effect.",
+                devices=count_devices(quota.max_devices),
+                max_devices=quota.max_devices * WEEK_H,
+                gpu_hours_a_week=quota.gpu_hours_a_week,
+            ),
         )
     _check_with_others(quota)
 
@@ -272,8 +292,13 @@ def _check_with_others(quota: Quota) -> None:
             if part is not None and whole is not None and part > whole:
                 raise _contradiction(
                     name,
-                    f"{name} is {part:g} in pool {inside.pool_id} but {whole:g} over all pools. "
-                    "Give at most that much in the pool.",
+                    Sentence(
+                        "{name} is {part:g} in pool {pool_id} but {whole:g} over all pools. Give at most that much in the pool.",
+                        name=name,
+                        part=part,
+                        pool_id=inside.pool_id,
+                        whole=whole,
+                    ),
                 )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from orchestrator.exceptions import Forbidden
+from orchestrator.exceptions import Forbidden, Sentence
 from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope, Sweep
 from orchestrator.models.people import operated_pools
 from orchestrator.spec.job_spec import JobFields
@@ -106,7 +106,9 @@ def check_submit(user: Someone, pool: Pool) -> None:
     if pool.open or role != Role.SUBMITTER:
         return
     if not PoolRight.objects.filter(user_id=user.pk or 0, pool=pool).exists():
-        sentence = f"Pool {pool.name} is closed to you. Ask one of its operators for the right to submit."
+        sentence = Sentence(
+            "Pool {pool} is closed to you. Ask one of its operators for the right to submit.", pool=pool.name
+        )
         raise Forbidden(sentence, fields={"pool": [sentence]})
 
 
@@ -136,8 +138,12 @@ def check_priority(user: Someone, pool_id: str, priority: int) -> None:
     highest = HIGHEST_PRIORITY[right_in(user, pool_id)]
     if priority > highest:
         raise Forbidden(
-            f"Priority {priority} needs a higher role. You may use 0 to {highest}.",
-            fields={"priority": [f"you may use 0 to {highest}"]},
+            Sentence(
+                "Priority {priority} needs a higher role. You may use 0 to {highest}.",
+                priority=priority,
+                highest=highest,
+            ),
+            fields={"priority": [Sentence("you may use 0 to {highest}", highest=highest)]},
         )
 
 
@@ -192,9 +198,16 @@ def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:
         return
     if refused := sorted(WHAT_RUNS & set(changes)):
         sentence = "only the job's owner may change what runs; submit a job of your own instead"
-        raise Forbidden(f"{refused[0]}: {sentence}.", fields={name: [sentence] for name in refused})
+        raise Forbidden(
+            Sentence("{refused}: {sentence}.", refused=refused[0], sentence=sentence),
+            fields={name: [sentence] for name in refused},
+        )
     if not job.owner.is_active:
-        raise Forbidden(f"The account of {job.owner} is disabled. Submit the code as a job of your own.")
+        raise Forbidden(
+            Sentence(
+                "The account of {owner} is disabled. Submit the code as a job of your own.", owner=job.owner
+            )
+        )
 
 
 def check_steer(user: Someone, job: Job) -> None:
@@ -214,7 +227,12 @@ def check_operate(user: Someone, pool_id: str) -> None:
         Forbidden: they do not.
     """
     if right_in(user, pool_id) not in {Role.OPERATOR, Role.ADMIN}:
-        raise Forbidden(f"Only operators of pool {pool_id} may do this. Ask the person who runs this server.")
+        raise Forbidden(
+            Sentence(
+                "Only operators of pool {pool_id} may do this. Ask the person who runs this server.",
+                pool_id=pool_id,
+            )
+        )
 
 
 def hosts(user: Someone) -> bool:
@@ -242,11 +260,13 @@ def check_give(user: Someone, role: Role, pools: Mapping[str, str]) -> None:
     if role_of(user) == Role.ADMIN:
         return
     if role in {Role.OPERATOR, Role.ADMIN}:
-        sentence = f"Only admins may make somebody {role}. You may choose viewer or submitter."
+        sentence = Sentence(
+            "Only admins may make somebody {role}. You may choose viewer or submitter.", role=role
+        )
         raise Forbidden(sentence, fields={"role": [sentence]})
     if Right.OPERATE in pools.values():
-        sentence = "Only admins may let somebody operate a pool. You may give the right to submit."
-        raise Forbidden(sentence, fields={"pools": [sentence]})
+        closed = "Only admins may let somebody operate a pool. You may give the right to submit."
+        raise Forbidden(closed, fields={"pools": [closed]})
 
 
 def check_admin(user: Someone) -> None:

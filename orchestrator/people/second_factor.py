@@ -19,7 +19,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, Sentence
 from orchestrator.people import accounts, audit, rights, secrets
 from orchestrator.spec.plain_text import clean_text
 
@@ -113,7 +113,9 @@ def add_passkey(user: User, name: str, credential: str, *, address: str = "") ->
 
     name = _clean_name(name)
     if len(passkeys(user)) >= MOST_PASSKEYS:
-        raise Conflict(f"You have {MOST_PASSKEYS} passkeys. Remove one first.")
+        raise Conflict(
+            Sentence("You have {most_passkeys} passkeys. Remove one first.", most_passkeys=MOST_PASSKEYS)
+        )
     made = _read(credential)
     try:
         auth.complete_registration(made)
@@ -252,10 +254,11 @@ def _clean_name(name: str) -> str:
     try:
         name = clean_text(name)
     except ValueError as error:
-        raise Malformed(f"The name {error}.", fields={"name": [str(error)]}) from error
+        raise Malformed(Sentence("The name {error}.", error=error), fields={"name": [str(error)]}) from error
     if not 1 <= len(name) <= NAME_LENGTH:
-        sentence = (
-            f"Give the passkey a name of 1 to {NAME_LENGTH} characters, for example the device that has it."
+        sentence = Sentence(
+            "Give the passkey a name of 1 to {name_length} characters, for example the device that has it.",
+            name_length=NAME_LENGTH,
         )
         raise Malformed(sentence, fields={"name": [sentence]})
     return name

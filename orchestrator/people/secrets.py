@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator.exceptions import Malformed, OrchestratorError
+from orchestrator.exceptions import Malformed, OrchestratorError, Sentence
 from orchestrator.models import JobSecret
 from orchestrator.spec.field_types import why_not_a_variable
 from orchestrator.store.files.durable import read_or_create
@@ -66,7 +66,9 @@ def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
     values = {row.name: _open(row) for row in rows}
     for name in wanted:
         if name not in values:
-            raise SecretLost(f"The secret {name} no longer exists. Store it again on the account page.")
+            raise SecretLost(
+                Sentence("The secret {name} no longer exists. Store it again on the account page.", name=name)
+            )
     rows.update(last_used_at=timezone.now())
     return values
 
@@ -93,8 +95,10 @@ def _open(secret: JobSecret) -> str:
         return open_sealed(secret.sealed)
     except SecretLost:
         raise SecretLost(
-            f"The secret {secret.name} cannot be decrypted: it was encrypted with another key "
-            "(was secrets.key lost or not restored?). Store it again on the account page."
+            Sentence(
+                "The secret {secret} cannot be decrypted: it was encrypted with another key (was secrets.key lost or not restored?). Store it again on the account page.",
+                secret=secret.name,
+            )
         ) from None
 
 
@@ -105,14 +109,19 @@ def _check(owner: AbstractBaseUser, name: str, value: str) -> None:
         sentence = "give a value that is not empty and contains no NUL character"
         raise Malformed(sentence, fields={"value": [sentence]})
     if len(value.encode(errors="replace")) > LONGEST_VALUE_BYTES:
-        sentence = f"give at most {LONGEST_VALUE_BYTES // 1024} KiB; put larger data into a dataset"
+        sentence = Sentence(
+            "give at most {longest_value_bytes} KiB; put larger data into a dataset",
+            longest_value_bytes=LONGEST_VALUE_BYTES // 1024,
+        )
         raise Malformed(sentence, fields={"value": [sentence]})
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         sentence = "give a text that is valid Unicode"
         raise Malformed(sentence, fields={"value": [sentence]})
     others = JobSecret.objects.filter(owner_id=owner.pk).exclude(name=name)
     if others.count() >= MOST_SECRETS:
-        sentence = f"you have {MOST_SECRETS} secrets, which is the limit; delete one first"
+        sentence = Sentence(
+            "you have {most_secrets} secrets, which is the limit; delete one first", most_secrets=MOST_SECRETS
+        )
         raise Malformed(sentence, fields={"name": [sentence]})
 
 

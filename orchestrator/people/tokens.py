@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import OperationalError, transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, Sentence
 from orchestrator.models import AgentRules, Scope, Token
 from orchestrator.people import audit, rights
 from orchestrator.spec.plain_text import clean_text
@@ -68,7 +68,9 @@ def issue(
     _check(name := _clean_name(name), scope, life_s)
     _check_owner(user, life_s, by)
     if not (allows(at_most, scope) and allows(rights.widest_scope(user), scope)):
-        raise Forbidden(f"You cannot create a token with the scope {scope}. Choose a smaller one.")
+        raise Forbidden(
+            Sentence("You cannot create a token with the scope {scope}. Choose a smaller one.", scope=scope)
+        )
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
     text = f"berth_{prefix}_{secrets.token_urlsafe(32)}"
     expires_at = None if life_s is None else timezone.now() + timedelta(seconds=life_s)
@@ -101,10 +103,15 @@ def _check_owner(user: User, life_s: float | None, by: AbstractBaseUser | None) 
     if by is None and service:
         raise Forbidden("A service account creates no tokens. Ask the person who runs this server for one.")
     if by is not None and not service:
-        raise Conflict(f"{name} is a person, who creates their own tokens on the Account page.")
+        raise Conflict(
+            Sentence("{name} is a person, who creates their own tokens on the Account page.", name=name)
+        )
     if service and life_s is None:
         raise Malformed(
-            f"A token of a service account ends. Give seconds, at most {LONGEST_LIFE_S}.",
+            Sentence(
+                "A token of a service account ends. Give seconds, at most {longest_life_s}.",
+                longest_life_s=LONGEST_LIFE_S,
+            ),
             fields={"expires_in_s": ["give seconds"]},
         )
 
@@ -161,22 +168,31 @@ def _clean_name(name: str) -> str:
     try:
         return clean_text(name)
     except ValueError as error:
-        raise Malformed(f"The token's name {error}.", fields={"name": [str(error)]}) from error
+        raise Malformed(
+            Sentence("The token's name {error}.", error=error), fields={"name": [str(error)]}
+        ) from error
 
 
 def _check(name: str, scope: str, life_s: float | None) -> None:
     if not 1 <= len(name) <= NAME_LENGTH:
         raise Malformed(
-            f"Give the token a name of 1 to {NAME_LENGTH} characters, for example the machine that uses it.",
-            fields={"name": [f"give 1 to {NAME_LENGTH} characters"]},
+            Sentence(
+                "Give the token a name of 1 to {name_length} characters, for example the machine that uses it.",
+                name_length=NAME_LENGTH,
+            ),
+            fields={"name": [Sentence("give 1 to {name_length} characters", name_length=NAME_LENGTH)]},
         )
     if scope not in Scope.values:
         raise Malformed(
-            f"There is no scope {scope[:40]!r}. Choose read, write or admin.",
+            Sentence("There is no scope {scope!r}. Choose read, write or admin.", scope=scope[:40]),
             fields={"scope": ["choose read, write or admin"]},
         )
     if life_s is not None and not 0 < life_s <= LONGEST_LIFE_S:
         raise Malformed(
             "A token may last up to a year. Give seconds, or null for a token that never expires.",
-            fields={"expires_in_s": [f"give more than 0 and at most {LONGEST_LIFE_S}"]},
+            fields={
+                "expires_in_s": [
+                    Sentence("give more than 0 and at most {longest_life_s}", longest_life_s=LONGEST_LIFE_S)
+                ]
+            },
         )

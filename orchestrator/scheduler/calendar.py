@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Forbidden, Impossible, NotFound
+from orchestrator.exceptions import Forbidden, Impossible, NotFound, Sentence
 from orchestrator.live import wakeups
 from orchestrator.models import Booking, BookingKind, Device, Pool
 from orchestrator.models.bookings import WEEK
@@ -110,7 +110,15 @@ def check(booking: Booking, devices: Collection[Device], people: Collection[User
     there = booking.pool.devices.count()
     wanted = len(devices) or booking.count or 0
     if not 1 <= wanted <= there:
-        raise _no("devices", f"Pool {booking.pool_id} has {there} devices; {wanted} cannot be booked.")
+        raise _no(
+            "devices",
+            Sentence(
+                "Pool {pool_id} has {there} devices; {wanted} cannot be booked.",
+                pool_id=booking.pool_id,
+                there=there,
+                wanted=wanted,
+            ),
+        )
     _check_people(booking, people, wanted)
     _check_others(booking, devices, there)
 
@@ -150,12 +158,23 @@ def _check_people(booking: Booking, people: Collection[User], wanted: int) -> No
         except Forbidden:
             raise _no(
                 "people",
-                f"{user.get_username()} may not submit to pool {booking.pool_id}; give the right first.",
+                Sentence(
+                    "{user} may not submit to pool {pool_id}; give the right first.",
+                    user=user.get_username(),
+                    pool_id=booking.pool_id,
+                ),
             ) from None
     limits = [_most_devices(rules, user, booking.pool_id) for user in people]
     most = sum(limit for limit in limits if limit is not None)
     if None not in limits and most < wanted:
-        raise _no("devices", f"Their limits allow {most} at once; of {wanted} some would stay idle.")
+        raise _no(
+            "devices",
+            Sentence(
+                "Their limits allow {most} at once; of {wanted} some would stay idle.",
+                most=most,
+                wanted=wanted,
+            ),
+        )
 
 
 def _most_devices(rules: Rulebook, user: User, pool_id: str) -> int | None:
@@ -181,7 +200,12 @@ def _check_others(booking: Booking, devices: Collection[Device], there: int) -> 
         ]
         for other, named, _ in meeting:
             if shared := mine & named:
-                raise _no("devices", f"{min(shared)} is booked for {other.name} at that time.")
+                raise _no(
+                    "devices",
+                    Sentence(
+                        "{shared} is booked for {other} at that time.", shared=min(shared), other=other.name
+                    ),
+                )
         for moment in {begin, *(at for _, _, at in meeting)}:
             on = [other for other, named, times in occupied if any(s <= moment < u for s, u in times)]
             booked = sum(other.count or len(names) for other, names, _ in occupied if other in on)
@@ -190,7 +214,13 @@ def _check_others(booking: Booking, devices: Collection[Device], there: int) -> 
                 names = ", ".join(sorted(other.name for other in on))
                 raise _no(
                     "devices",
-                    f"Pool {booking.pool_id} has {there} devices, and {booked} are booked at that time ({names}).",
+                    Sentence(
+                        "Pool {pool_id} has {there} devices, and {booked} are booked at that time ({names}).",
+                        pool_id=booking.pool_id,
+                        there=there,
+                        booked=booked,
+                        names=names,
+                    ),
                 )
 
 
@@ -208,14 +238,16 @@ def spans(booking: Booking, now: datetime) -> Iterator[Span]:
 def _find_devices(pool: Pool, ids: Sequence[str]) -> list[Device]:
     rows = {device.pk: device for device in pool.devices.all()}
     if missing := [id_ for id_ in ids if id_ not in rows]:
-        raise _no("devices", f"Pool {pool} has no device {missing[0][:96]!r}.")
+        raise _no(
+            "devices", Sentence("Pool {pool} has no device {missing!r}.", pool=pool, missing=missing[0][:96])
+        )
     return [rows[id_] for id_ in dict.fromkeys(ids)]
 
 
 def _find_people(names: Sequence[str]) -> list[User]:
     rows = {user.get_username(): user for user in User.objects.filter(username__in=names, is_active=True)}
     if missing := [name for name in names if name not in rows]:
-        raise _no("people", f"There is no user {missing[0][:80]!r}.")
+        raise _no("people", Sentence("There is no user {missing!r}.", missing=missing[0][:80]))
     return [rows[name] for name in dict.fromkeys(names)]
 
 
@@ -226,7 +258,7 @@ def find_pool(name: str) -> Pool:
     """
     pool = Pool.objects.filter(pk=name).first()
     if pool is None:
-        raise NotFound(f"There is no pool {name[:64]!r}.")
+        raise NotFound(Sentence("There is no pool {name!r}.", name=name[:64]))
     return pool
 
 

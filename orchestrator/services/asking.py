@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.sweeps.asking import validated
 
 MOST_REPLICAS = 64
@@ -103,7 +103,11 @@ def check_replicas(least: int, most: int) -> None:
         ValueError: the least is more than the most.
     """
     if least > most:
-        raise ValueError(f"min_replicas: {least} is more than max_replicas, which is {most}")
+        raise ValueError(
+            Sentence(
+                "min_replicas: {least} is more than max_replicas, which is {most}", least=least, most=most
+            )
+        )
 
 
 def parse(data: Any) -> ServiceSpec:
@@ -124,5 +128,10 @@ def parse_changes(data: Any) -> ServiceChanges:
         Malformed: as above, or nothing is named.
     """
     if not isinstance(data, Mapping) or not data:
-        raise Malformed(f"Nothing to change: give one of {', '.join(ServiceChanges.model_fields)}.")
+        raise Malformed(
+            Sentence(
+                "Nothing to change: give one of {model_fields}.",
+                model_fields=", ".join(ServiceChanges.model_fields),
+            )
+        )
     return validated(ServiceChanges, data, "service")

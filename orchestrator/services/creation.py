@@ -7,7 +7,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, Sentence
 from orchestrator.facts.events import ServiceFact
 from orchestrator.facts.record import NOTHING, fact
 from orchestrator.jobs.environments import requests
@@ -58,7 +58,9 @@ def create(
                 **rules,
             )
     except IntegrityError:
-        raise Conflict(f"There is a service {spec.name} already; choose another name.") from None
+        raise Conflict(
+            Sentence("There is a service {spec} already; choose another name.", spec=spec.name)
+        ) from None
 
 
 def _checked_job(
@@ -67,7 +69,10 @@ def _checked_job(
     """The job of a replica with its stored code."""
     for name in NOT_FOR_REPLICAS:
         if name in fields:
-            raise Malformed(f"job: {name} is not for services.", fields={"job": [f"leave out {name}"]})
+            raise Malformed(
+                Sentence("job: {name} is not for services.", name=name),
+                fields={"job": [Sentence("leave out {name}", name=name)]},
+            )
     job = intake.parse_spec({"priority": PRIORITY, **fields, "kind": "service"})
     resolved = checks.resolve(user, job)
     if job.source is not None and job.source.bundle is not None:
@@ -117,7 +122,7 @@ def update(
             given.get("min_replicas", service.min_replicas), given.get("max_replicas", service.max_replicas)
         )
     except ValueError as error:
-        raise Malformed(f"{error}.") from None
+        raise Malformed(Sentence("{error}.", error=error)) from None
     if changes.job is not None or script is not None or bundle is not None:
         if service.owner_id != user.pk:
             raise Forbidden("Only its owner may change what a service runs, because it runs as its owner.")

@@ -6,7 +6,7 @@ import secrets
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Malformed, NotFound, Sentence
 from orchestrator.models import Service, ServiceKey
 from orchestrator.spec.plain_text import clean_text
 
@@ -23,9 +23,20 @@ def issue(service: Service, name: str) -> str:
     """
     name = clean_text(name).strip()
     if not 0 < len(name) <= NAME_LENGTH:
-        raise Malformed(f"Give the key a name of at most {NAME_LENGTH} characters, such as who uses it.")
+        raise Malformed(
+            Sentence(
+                "Give the key a name of at most {name_length} characters, such as who uses it.",
+                name_length=NAME_LENGTH,
+            )
+        )
     if service.keys.count() >= MOST_KEYS:
-        raise Conflict(f"{service} has {MOST_KEYS} keys; remove one that is no longer used.")
+        raise Conflict(
+            Sentence(
+                "{service} has {most_keys} keys; remove one that is no longer used.",
+                service=service,
+                most_keys=MOST_KEYS,
+            )
+        )
     key = MARK + secrets.token_urlsafe(32)
     try:
         with transaction.atomic():
@@ -33,7 +44,13 @@ def issue(service: Service, name: str) -> str:
                 service=service, name=name, digest=digest(key), created_at=timezone.now()
             )
     except IntegrityError:
-        raise Conflict(f"{service} has a key {name} already; remove it, or choose another name.") from None
+        raise Conflict(
+            Sentence(
+                "{service} has a key {name} already; remove it, or choose another name.",
+                service=service,
+                name=name,
+            )
+        ) from None
     return key
 
 
@@ -44,7 +61,7 @@ def remove(service: Service, name: str) -> None:
         NotFound: the service has no key of this name.
     """
     if not service.keys.filter(name=name).delete()[0]:
-        raise NotFound(f"{service} has no key {name[:NAME_LENGTH]!r}.")
+        raise NotFound(Sentence("{service} has no key {name!r}.", service=service, name=name[:NAME_LENGTH]))
 
 
 def digest(key: str) -> str:

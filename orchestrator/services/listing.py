@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import AbstractBaseUser, User
 
-from orchestrator.exceptions import NotFound
+from orchestrator.exceptions import NotFound, Sentence
 from orchestrator.models import JobState, Lease, Service, ServiceReplica, ServiceState
 from orchestrator.services.controller import is_serving, open_replicas
 
@@ -69,5 +69,5 @@ def find(user: User, name: str) -> Service:
     """
     found = Service.objects.visible_to(user).select_related("owner").filter(name=name).first()
     if found is None:
-        raise NotFound(f"There is no service {name[:64]!r}, or you may not see it.")
+        raise NotFound(Sentence("There is no service {name!r}, or you may not see it.", name=name[:64]))
     return found

@@ -15,7 +15,7 @@ from django.contrib.sessions.models import Session
 from django.core import signing
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden
+from orchestrator.exceptions import Conflict, Forbidden, Sentence
 from orchestrator.models import Job, JobState, Role, SessionPass
 from orchestrator.people import rights
 
@@ -50,13 +50,13 @@ def check_open(user: User, job: Job) -> None:
         Conflict: it is no session, or it does not run.
     """
     if not job.is_session:
-        raise Conflict(f"{job} is not a session; only sessions open in the browser.")
+        raise Conflict(Sentence("{job} is not a session; only sessions open in the browser.", job=job))
     if job.owner_id != user.pk:
         raise Forbidden("Only its owner may open this session, because everything in it runs as its owner.")
     if rights.role_of(user) == Role.VIEWER:
         raise Forbidden(rights.why_read_only(user))
     if job.state != JobState.RUNNING:
-        raise Conflict(f"This session is {job.state}; it opens while it is running.")
+        raise Conflict(Sentence("This session is {state}; it opens while it is running.", state=job.state))
 
 
 def issue(user: User, job: Job, sign_in: str, browser_digest: str) -> str:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle, steering
@@ -33,7 +33,9 @@ def wake(user: User, job: Job, *, address: str = "") -> Job:
         Conflict: it is not asleep, or its owner has as many sessions as the pool allows.
     """
     if not is_asleep(job):
-        raise Conflict(f"This session is {job.state}; only one that is asleep can be woken.")
+        raise Conflict(
+            Sentence("This session is {state}; only one that is asleep can be woken.", state=job.state)
+        )
     return steering.steer(user, job, "release", address=address)
 
 

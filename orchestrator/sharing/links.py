@@ -9,7 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, Sentence
 from orchestrator.models import Job, LinkKind, Project, ShareLink, Sweep, Visibility
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.people import audit, rights
@@ -64,7 +64,9 @@ def make(
             "Only those who may act on all of it may make a link to it: a job's owner, a project's owners, operators."
         )
     if ShareLink.objects.open().filter(owner=by).count() >= MOST_OPEN:
-        raise Conflict(f"You have {MOST_OPEN} open links. Take some back first.")
+        raise Conflict(
+            Sentence("You have {most_open} open links. Take some back first.", most_open=MOST_OPEN)
+        )
     text = secrets.token_urlsafe(32)
     with transaction.atomic():
         link = ShareLink.objects.create(
@@ -78,7 +80,8 @@ def make(
             expires_at=timezone.now() + timedelta(seconds=life_s),
         )
         link.jobs.set(jobs)
-        sentence = f"Made a link to {title_of(link)} until {link.expires_at:%Y-%m-%d}; it shows {', '.join(link.shows)}."
+        shows = ", ".join(link.shows)
+        sentence = f"Made a link to {title_of(link)} until {link.expires_at:%Y-%m-%d}; it shows {shows}."
         audit.record(by, "link.made", f"link {link.pk}", sentence, address=address)
     return link, text
 
@@ -155,17 +158,30 @@ def _check(
     most = {LinkKind.JOB: 1, LinkKind.REPORT: 1, LinkKind.COMPARE: MOST_JOBS}.get(kind, 0)
     if len(jobs) > most or (most and not jobs):
         wanted = "one job" if most == 1 else f"1 to {most} jobs" if most else "no jobs"
-        raise _wrong("jobs", f"a link of the kind {kind} takes {wanted}")
+        raise _wrong("jobs", Sentence("a link of the kind {kind} takes {wanted}", kind=kind, wanted=wanted))
     for name, given, wanted in (("sweep", sweep, LinkKind.SWEEP), ("project", project, LinkKind.PROJECT)):
         if (given is not None) != (kind == wanted):
-            raise _wrong(name, f"give it for a link of the kind {wanted}, and for no other")
+            raise _wrong(
+                name, Sentence("give it for a link of the kind {wanted}, and for no other", wanted=wanted)
+            )
     if unknown := sorted(set(shows) - SECTIONS.keys()):
-        raise _wrong("shows", f"{unknown[0][:40]!r} is no part of a page; choose from {', '.join(SECTIONS)}")
+        raise _wrong(
+            "shows",
+            Sentence(
+                "{unknown!r} is no part of a page; choose from {sections}",
+                unknown=unknown[0][:40],
+                sections=", ".join(SECTIONS),
+            ),
+        )
     if not shows:
-        raise _wrong("shows", f"name what it shows: {', '.join(SECTIONS)}")
+        raise _wrong("shows", Sentence("name what it shows: {sections}", sections=", ".join(SECTIONS)))
     if not 0 < life_s <= LONGEST_LIFE_S:
         raise _wrong(
-            "expires_in_s", f"give more than 0 and at most {LONGEST_LIFE_S:.0f} seconds, which are 90 days"
+            "expires_in_s",
+            Sentence(
+                "give more than 0 and at most {longest_life_s:.0f} seconds, which are 90 days",
+                longest_life_s=LONGEST_LIFE_S,
+            ),
         )
 
 
@@ -183,7 +199,7 @@ def _clean(note: str) -> str:
 
 
 def _wrong(name: str, message: str) -> Malformed:
-    return Malformed(f"{name}: {message}.", fields={name: [message]})
+    return Malformed(Sentence("{name}: {message}.", name=name, message=message), fields={name: [message]})
 
 
 def _digest(text: str) -> str:

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, Sentence
 from orchestrator.models import Job, Note, Project
 from orchestrator.people import audit, rights
 from orchestrator.sharing import projects
@@ -119,10 +119,12 @@ def write(by: User, about: Job | Project, text: str, *, step: int | None = None)
     text = _checked(text)
     if isinstance(about, Project) and step is not None:
         sentence = "a project has no steps; leave it out"
-        raise Malformed(f"step: {sentence}.", fields={"step": [sentence]})
+        raise Malformed(Sentence("step: {sentence}.", sentence=sentence), fields={"step": [sentence]})
     project, job = (about, None) if isinstance(about, Project) else (None, about)
     if Note.objects.filter(project=project, job=job).count() >= MOST_NOTES:
-        raise Conflict(f"There are {MOST_NOTES:,} notes already. Delete some first.")
+        raise Conflict(
+            Sentence("There are {most_notes:,} notes already. Delete some first.", most_notes=MOST_NOTES)
+        )
     return Note.objects.create(author=by, text=text, step=step, project=project, job=job)
 
 
@@ -168,6 +170,6 @@ def remove(by: AbstractBaseUser, note: Note, *, address: str = "") -> None:
 def _checked(text: str) -> str:
     text = text.replace("\r\n", "\n").strip()
     if not text or len(text) > MOST_LETTERS:
-        sentence = f"give a text of 1 to {MOST_LETTERS:,} characters"
-        raise Malformed(f"text: {sentence}.", fields={"text": [sentence]})
+        sentence = Sentence("give a text of 1 to {most_letters:,} characters", most_letters=MOST_LETTERS)
+        raise Malformed(Sentence("text: {sentence}.", sentence=sentence), fields={"text": [sentence]})
     return text

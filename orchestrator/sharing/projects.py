@@ -6,7 +6,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound, Sentence
 from orchestrator.models import Job, MemberRole, Project, ProjectMember
 from orchestrator.people import audit, rights
 
@@ -30,7 +30,9 @@ def find(user: AbstractBaseUser, name: str) -> Project:
     """
     found = visible_to(user).filter(pk=name).first()
     if found is None:
-        raise NotFound(f"There is no project {name[:64]!r}, or you are not a member of it.")
+        raise NotFound(
+            Sentence("There is no project {name!r}, or you are not a member of it.", name=name[:64])
+        )
     return found
 
 
@@ -47,7 +49,9 @@ def check_manage(user: AbstractBaseUser, project: Project) -> None:
         Forbidden: they may only look at it.
     """
     if not manages(user, project):
-        raise Forbidden(f"Only owners of project {project} may do this. Ask one of them.")
+        raise Forbidden(
+            Sentence("Only owners of project {project} may do this. Ask one of them.", project=project)
+        )
 
 
 def check_use(owner: AbstractBaseUser, name: str) -> None:
@@ -57,9 +61,10 @@ def check_use(owner: AbstractBaseUser, name: str) -> None:
         Impossible: no project has this name, or they are not a member.
     """
     if not ProjectMember.objects.filter(project=name, user=owner.pk).exists():
-        sentence = (
-            f"{owner.get_username()} is in no project {name[:64]!r}. Create it on the page Projects, or ask "
-            "one of its owners to be made a member."
+        sentence = Sentence(
+            "{owner} is in no project {name!r}. Create it on the page Projects, or ask one of its owners to be made a member.",
+            owner=owner.get_username(),
+            name=name[:64],
         )
         raise Impossible(sentence, fields={"project": [sentence]})
 
@@ -73,16 +78,20 @@ def create(by: User, name: str, description: str = "", *, address: str = "") -> 
     """
     if not _NAME.fullmatch(name):
         sentence = "give a name of up to 64 small letters, digits, - and _, such as paper-x"
-        raise Malformed(f"name: {sentence}.", fields={"name": [sentence]})
+        raise Malformed(Sentence("name: {sentence}.", sentence=sentence), fields={"name": [sentence]})
     if ProjectMember.objects.filter(user=by, role=MemberRole.OWNER).count() >= MOST_OWNED:
-        raise Conflict(f"You own {MOST_OWNED} projects. Delete one that you no longer need.")
+        raise Conflict(
+            Sentence(
+                "You own {most_owned} projects. Delete one that you no longer need.", most_owned=MOST_OWNED
+            )
+        )
     try:
         with transaction.atomic():
             project = Project.objects.create(name=name, description=description)
             ProjectMember.objects.create(project=project, user=by, role=MemberRole.OWNER)
             audit.record(by, "project.made", f"project {name}", f"Made project {name}.", address=address)
     except IntegrityError:
-        sentence = f"There is already a project {name}. Choose another name."
+        sentence = Sentence("There is already a project {name}. Choose another name.", name=name)
         raise Conflict(sentence, fields={"name": [sentence]}) from None
     return project
 
@@ -109,8 +118,11 @@ def remove(by: AbstractBaseUser, project: Project, *, address: str = "") -> None
     check_manage(by, project)
     if count := Job.objects.filter(project=project).count():
         raise Conflict(
-            f"{count:,} {'job has' if count == 1 else 'jobs have'} project {project}. Move them to another "
-            "project, or to none, first."
+            Sentence(
+                "{jobs} project {project}. Move them to another project, or to none, first.",
+                jobs=Sentence("{count:,} job has" if count == 1 else "{count:,} jobs have", count=count),
+                project=project,
+            )
         )
     with transaction.atomic():
         audit.record(by, "project.removed", f"project {project}", "Deleted it.", address=address)
@@ -130,13 +142,19 @@ def set_member(
     check_manage(by, project)
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None:
-        sentence = f"There is no account {username[:150]!r}."
+        sentence = Sentence("There is no account {username!r}.", username=username[:150])
         raise Impossible(sentence, fields={"username": [sentence]})
     with transaction.atomic():
         if role != MemberRole.OWNER:
             _keep_an_owner(project, user)
         if project.memberships.exclude(user=user).count() >= MOST_MEMBERS:
-            raise Conflict(f"Project {project} has {MOST_MEMBERS} members, which is the limit.")
+            raise Conflict(
+                Sentence(
+                    "Project {project} has {most_members} members, which is the limit.",
+                    project=project,
+                    most_members=MOST_MEMBERS,
+                )
+            )
         member, _ = ProjectMember.objects.update_or_create(
             project=project, user=user, defaults={"role": role}
         )
@@ -170,5 +188,9 @@ def _keep_an_owner(project: Project, user: AbstractBaseUser) -> None:
     left = owners.exclude(user=user.pk)
     if owners.filter(user=user.pk).exists() and not left.exists():
         raise Conflict(
-            f"{user.get_username()} is the only owner of {project}. Make somebody else owner first."
+            Sentence(
+                "{user} is the only owner of {project}. Make somebody else owner first.",
+                user=user.get_username(),
+                project=project,
+            )
         )

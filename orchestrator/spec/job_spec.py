@@ -22,6 +22,7 @@ from pydantic import (
 
 from berth.field import AS_MANY
 from berth.job_fields import BY_NAME, STARTS, started_words
+from orchestrator.exceptions import Sentence
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.field_types import (
     Argument,
@@ -334,15 +335,32 @@ class JobSpec(BaseModel):
         return None if self.memory_gib is None else round(self.memory_gib * GIB)
 
 
+# Pydantic's own words for what has a limit, with the name of the limit in its context.
+_LIMITS = {
+    "greater_than": "Input should be greater than {gt}",
+    "greater_than_equal": "Input should be greater than or equal to {ge}",
+    "less_than": "Input should be less than {lt}",
+    "less_than_equal": "Input should be less than or equal to {le}",
+    "literal_error": "Input should be {expected}",
+}
+
+
 def problem_text(problem: Mapping[str, Any]) -> str:
     """Describe one of pydantic's errors for people."""
     context = problem.get("ctx") or {}
+    if words := _LIMITS.get(problem["type"]):
+        return Sentence(words, **context)
+    raised = context.get("error")
+    if isinstance(raised, ValueError) and raised.args and isinstance(raised.args[0], Sentence):
+        return raised.args[0]
     # Pydantic calls the characters of a text items if a function cleaned the text.
     is_text = context.get("field_type") == "Value" or str(problem["type"]).startswith("string")
-    things = "characters" if is_text else "entries"
     match problem["type"]:
         case "too_long" | "string_too_long":
-            return f"give at most {context['max_length']:,} {things}"
+            return Sentence(
+                "give at most {most:,} characters" if is_text else "give at most {most:,} entries",
+                most=context["max_length"],
+            )
         case "too_short" | "string_too_short":
             return "must not be empty"  # every least length is one
     return str(problem["msg"]).removeprefix("Value error, ")

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.spec.field_types import Name
 from orchestrator.spec.job_spec import problem_text
 from orchestrator.sweeps.core.optuna_samplers import FOR_ONE_METRIC
@@ -126,13 +126,19 @@ class SweepSpec(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min_width > self.max_width:
-            raise ValueError(f"min_width: {self.min_width} is more than max_width, which is {self.max_width}")
+            raise ValueError(
+                Sentence(
+                    "min_width: {min_width} is more than max_width, which is {max_width}",
+                    min_width=self.min_width,
+                    max_width=self.max_width,
+                )
+            )
         if self.metrics:
             _check_metrics(self)
         elif self.metric is None:
-            raise ValueError(f"metric: {_MISSING['metric']}")
+            raise ValueError(Sentence("metric: {missing}", missing=_MISSING["metric"]))
         elif self.direction is None:
-            raise ValueError(f"direction: {_MISSING['direction']}")
+            raise ValueError(Sentence("direction: {missing}", missing=_MISSING["direction"]))
         return self
 
     def all_metrics(self) -> list[MetricSpec]:
@@ -150,7 +156,12 @@ def _check_metrics(spec: SweepSpec) -> None:
     if len(set(names)) < len(names):
         raise ValueError("metrics: a metric is there twice")
     if len(names) > 1 and spec.sampler in FOR_ONE_METRIC:
-        raise ValueError(f"sampler: {spec.sampler} knows one metric only; take auto, nsga2, tpe or random")
+        raise ValueError(
+            Sentence(
+                "sampler: {sampler} knows one metric only; take auto, nsga2, tpe or random",
+                sampler=spec.sampler,
+            )
+        )
     if len(names) > 1 and spec.stop_when is not None:
         raise ValueError("stop_when: it is for one metric; leave it out, or give one metric")
 
@@ -188,7 +199,12 @@ def validated(model: type[M], data: Mapping[str, Any], what: str) -> M:
             name, message = _named_problem(model, ".".join(map(str, problem["loc"]))[:80], problem)
             fields.setdefault(name or what, []).append(message)
         first, messages = next(iter(fields.items()))
-        raise Malformed(f"The {what} cannot be read: {first}: {messages[0]}", fields=fields) from None
+        raise Malformed(
+            Sentence(
+                "The {what} cannot be read: {first}: {messages}", what=what, first=first, messages=messages[0]
+            ),
+            fields=fields,
+        ) from None
 
 
 def _named_problem(model: type[BaseModel], name: str, problem: ErrorDetails) -> tuple[str, str]:
@@ -197,13 +213,13 @@ def _named_problem(model: type[BaseModel], name: str, problem: ErrorDetails) -> 
     last = name.rpartition(".")[2]
     if kind == "extra_forbidden":
         known = _PARTS.get(name.partition(".")[0], model) if "." in name else model
-        return name, "unknown field; known are " + ", ".join(known.model_fields)
+        return name, Sentence("unknown field; known are {known}", known=", ".join(known.model_fields))
     if kind == "missing":
         return name, _MISSING.get(last, "is missing")
     if kind in {"dict_type", "model_type"}:
         return name, _MISSING.get(name, message)
     if hint := _LIMITS.get((last, kind)):
-        return name, f"{message}; {hint}"
+        return name, Sentence("{message}; {hint}", message=message, hint=hint)
     if not name and ": " in message:
         name, message = message.split(": ", 1)
     return name, message

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Sum
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Sentence
 from orchestrator.facts.events import SweepFact
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, intake
@@ -161,23 +161,40 @@ def read_whole_space(spec: SweepSpec) -> Space:
         ready = read_flags(flags_of(spec.ready)) if spec.ready else {}
         short = read_flags(spec.set)
         if twice := sorted(spec.space.keys() & short.keys()):
-            raise WrongSpace("", f"{twice[0]} is in space and in set; give it once")
+            raise WrongSpace("", Sentence("{twice} is in space and in set; give it once", twice=twice[0]))
         space = read_space({**ready, **spec.space, **short})
         if space.width > MOST_COLUMNS:
-            choices = f"the settings have {space.width:,} choices in all, and {MOST_COLUMNS:,} is the most"
-            raise WrongSpace("", f"{choices}; write whole numbers as a range, such as int:1..1000")
+            raise WrongSpace(
+                "",
+                Sentence(
+                    "the settings have {choices:,} choices in all, and {most:,} is the most; write whole numbers as a "
+                    "range, such as int:1..1000",
+                    choices=space.width,
+                    most=MOST_COLUMNS,
+                ),
+            )
         return space
     except WrongSpace as error:
-        raise Malformed(f"The space cannot be searched: {error}", fields={"space": [str(error)]}) from None
+        raise Malformed(
+            Sentence("The space cannot be searched: {error}", error=error), fields={"space": [error.sentence]}
+        ) from None
 
 
 def _check_points(spec: SweepSpec, space: Space) -> None:
     if spec.sampler != "grid" or space.fits_grid(MOST_GRID_POINTS):
         return
     has_conditions = any(setting.when for setting in space.settings)
-    points = f"over {MOST_GRID_POINTS:,}" if has_conditions else f"{space.grid_size():,}"
-    sentence = f"the grid has {points} points, and {MOST_GRID_POINTS:,} is the most; use another sampler or fewer choices"
-    raise Impossible(f"The space is too large: {sentence}.", fields={"sampler": [sentence]})
+    points = (
+        Sentence("over {points:,}", points=MOST_GRID_POINTS) if has_conditions else f"{space.grid_size():,}"
+    )
+    sentence = Sentence(
+        "the grid has {points} points, and {most_grid_points:,} is the most; use another sampler or fewer choices",
+        points=points,
+        most_grid_points=MOST_GRID_POINTS,
+    )
+    raise Impossible(
+        Sentence("The space is too large: {sentence}.", sentence=sentence), fields={"sampler": [sentence]}
+    )
 
 
 def _checked_job(
@@ -191,7 +208,10 @@ def _checked_job(
     """The job of a trial with its stored code, after every check that a submit makes."""
     for name in NOT_FOR_TRIALS:
         if name in spec.job:
-            raise Malformed(f"job: {name} is not for trials.", fields={"job": [f"leave out {name}"]})
+            raise Malformed(
+                Sentence("job: {name} is not for trials.", name=name),
+                fields={"job": [Sentence("leave out {name}", name=name)]},
+            )
     _check_handing_over(spec, space)
     # A trial with settings filled in has to be a job; the settings themselves are filled in for each trial.
     intake.parse_spec(fill({**spec.job}, spec.hand_over, space.handed_over(example(space))))
@@ -210,10 +230,13 @@ def _check_handing_over(spec: SweepSpec, space: Space) -> None:
     named = placeholders(words)
     for setting in space.settings:
         if setting.name in named and setting.when is not None:
-            sentence = f"{{{setting.name}}} stands in args, but {setting.name} exists only for some trials; leave the word out"
-            raise Malformed(f"job: {sentence}.", fields={"job": [sentence]})
+            sentence = Sentence(
+                "{{{setting}}} stands in args, but {setting} exists only for some trials; leave the word out",
+                setting=setting.name,
+            )
+            raise Malformed(Sentence("job: {sentence}.", sentence=sentence), fields={"job": [sentence]})
         if spec.hand_over == "env" and (problem := why_not_a_variable(variable_of(setting.name))):
-            raise Malformed(f"space: {problem}.", fields={"space": [problem]})
+            raise Malformed(Sentence("space: {problem}.", problem=problem), fields={"space": [problem]})
 
 
 def _texts(value: Any) -> Sequence[str]:
@@ -242,7 +265,7 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
     changes = validated(SweepChanges, data, "change")
     given = {name: getattr(changes, name) for name in changes.model_fields_set}
     if given.keys() - {"name"} and sweep.state in {SweepState.STOPPED, SweepState.FAILED}:
-        raise Conflict(f"The sweep has {sweep.state}; begin another one.")
+        raise Conflict(Sentence("The sweep has {state}; begin another one.", state=sweep.state))
     columns = {_COLUMNS[name]: value for name, value in given.items() if name in _COLUMNS}
     if "stop_when" in given:
         if given["stop_when"] is not None and sweep.further:

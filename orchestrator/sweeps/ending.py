@@ -1,6 +1,8 @@
 """Ends sweeps and their trials; asking twice is harmless."""
 
 import logging
+from collections.abc import Iterable
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, Sum
@@ -74,22 +76,28 @@ def change(sweep: Sweep, **changes: object) -> None:
 def used_device_s(sweep: Sweep) -> float:
     """The device time of all trials until now; half of a device counts half."""
     ended_s = SweepTrial.objects.filter(sweep=sweep).aggregate(sum=Sum("job__attained_gpu_s"))["sum"] or 0.0
-    return float(ended_s) + sum(_running_s(sweep).values())
+    return float(ended_s) + sum(running_device_s(sweep).values())
 
 
 def device_s_by_trial(sweep: Sweep) -> dict[int, float]:
     """The device time of each trial until now, by its number."""
     rows = SweepTrial.objects.filter(sweep=sweep).values_list("number", "job__attained_gpu_s")
-    running_s = _running_s(sweep)
+    running_s = running_device_s(sweep)
     return {number: ended_s + running_s.get(number, 0.0) for number, ended_s in rows}
 
 
-def _running_s(sweep: Sweep) -> dict[int, float]:
+def running_device_s(sweep: Sweep) -> dict[int, float]:
     """The device time of the attempts that run, by the number of their trial."""
+    return running_in([sweep])[sweep.pk]
+
+
+def running_in(sweeps: Iterable[Sweep]) -> dict[UUID, dict[int, float]]:
+    """The device time of the attempts that run, by sweep and by the number of their trial."""
     now = timezone.now()
-    live = Attempt.objects.live().filter(job__trial__sweep=sweep, started_at__isnull=False)
-    return {
-        attempt.job.trial.number: used_gpu_s(attempt, max(0.0, (now - attempt.started_at).total_seconds()))
-        for attempt in live.select_related("job__trial")
-        if attempt.started_at is not None
-    }
+    running: dict[UUID, dict[int, float]] = {sweep.pk: {} for sweep in sweeps}
+    live = Attempt.objects.live().filter(job__trial__sweep__in=list(running), started_at__isnull=False)
+    for attempt in live.select_related("job__trial"):
+        if attempt.started_at is not None:
+            trial, run_s = attempt.job.trial, max(0.0, (now - attempt.started_at).total_seconds())
+            running[trial.sweep_id][trial.number] = used_gpu_s(attempt, run_s)
+    return running

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.jobs import promotion
 from orchestrator.models import Checkpoint, ModelRecipe, RungReport, Sweep, SweepTrial
 from orchestrator.recipes import creation
@@ -50,8 +50,11 @@ def create(user: User, sweep: Sweep, asked: EnsembleSpec) -> ModelRecipe:
     trials = _best_trials(sweep, asked.best)
     if len(trials) < 2:
         raise Conflict(
-            f"An ensemble needs two trials with a value and a checkpoint; {sweep.name} has {len(trials)}. "
-            "Only checkpoints that are still on disk count."
+            Sentence(
+                "An ensemble needs two trials with a value and a checkpoint; {sweep} has {trials}. Only checkpoints that are still on disk count.",
+                sweep=sweep.name,
+                trials=len(trials),
+            )
         )
     part = _NOT_IN_NAMES.sub("-", sweep.name)[:LONGEST_PART].strip("-._") or "sweep"
     models = [

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.models import Sweep, SweepState
 from orchestrator.sweeps.core.space import Space
 from orchestrator.sweeps.history_rows import metrics_of
@@ -52,23 +52,33 @@ def _named_sweep(user: AbstractBaseUser, text: str) -> Sweep:
     if len(found) == 1:
         return found[0]
     sentence = (
-        f"several sweep ids contain {text[:40]!r}; give a longer part"
+        Sentence("several sweep ids contain {text!r}; give a longer part", text=text[:40])
         if found
-        else f"there is no sweep {text[:40]!r}; give the id of a sweep, or auto"
+        else Sentence("there is no sweep {text!r}; give the id of a sweep, or auto", text=text[:40])
     )
-    raise Malformed(f"warm_start: {sentence}.", fields={"warm_start": [sentence]})
+    raise Malformed(Sentence("warm_start: {sentence}.", sentence=sentence), fields={"warm_start": [sentence]})
 
 
 def _check_comparable(earlier: Sweep, sweep: Sweep, space: Space) -> None:
     names = {setting.name for setting in space.settings}
     sentence = ""
     if not earlier.has_ended:
-        sentence = f"{earlier} still runs; stop it, or begin this one when it has ended"
+        sentence = Sentence(
+            "{earlier} still runs; stop it, or begin this one when it has ended", earlier=earlier
+        )
     elif metrics_of(earlier) != metrics_of(sweep):
         theirs = ", ".join(f"{one.name} ({one.direction})" for one in metrics_of(earlier))
-        sentence = f"{earlier} searched for {theirs}, not for the metrics of this sweep"
+        sentence = Sentence(
+            "{earlier} searched for {theirs}, not for the metrics of this sweep",
+            earlier=earlier,
+            theirs=theirs,
+        )
     elif set(earlier.space) != names:
         others = ", ".join(sorted(set(earlier.space) ^ names)[:5])
-        sentence = f"{earlier} has other settings; one of the two lacks {others}"
+        sentence = Sentence(
+            "{earlier} has other settings; one of the two lacks {others}", earlier=earlier, others=others
+        )
     if sentence:
-        raise Malformed(f"warm_start: {sentence}.", fields={"warm_start": [sentence]})
+        raise Malformed(
+            Sentence("warm_start: {sentence}.", sentence=sentence), fields={"warm_start": [sentence]}
+        )

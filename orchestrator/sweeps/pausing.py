@@ -2,7 +2,7 @@
 
 from django.db import transaction
 
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.facts.events import SweepFact
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -25,7 +25,9 @@ def pause(sweep: Sweep, *, by: str) -> None:
         Conflict: the sweep has ended.
     """
     if sweep.has_ended:
-        raise Conflict(f"The sweep has {_ended_as(sweep)}, so there is nothing to pause.")
+        raise Conflict(
+            Sentence("The sweep has {ended_as}, so there is nothing to pause.", ended_as=_ended_as(sweep))
+        )
     why = fact(SweepFact.PAUSED_BY, by=by).as_json()
     Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING).update(state=SweepState.PAUSED, why=why)
     sweep.refresh_from_db()
@@ -50,7 +52,12 @@ def resume(sweep: Sweep) -> None:
         Conflict: the sweep has ended.
     """
     if sweep.has_ended:
-        raise Conflict(f"The sweep has {_ended_as(sweep)}; give it a larger budget, or begin another one.")
+        raise Conflict(
+            Sentence(
+                "The sweep has {ended_as}; give it a larger budget, or begin another one.",
+                ended_as=_ended_as(sweep),
+            )
+        )
     with transaction.atomic():
         paused = Sweep.objects.filter(pk=sweep.pk, state=SweepState.PAUSED)
         if paused.update(state=SweepState.RUNNING, why={}):
@@ -74,5 +81,5 @@ def _continue(sweep: Sweep, trial: SweepTrial) -> None:
         lifecycle.release(trial.job, by=ACTOR)
 
 
-def _ended_as(sweep: Sweep) -> str:
-    return {"stopped": "been stopped", "failed": "failed"}.get(sweep.state, "ended")
+def _ended_as(sweep: Sweep) -> Sentence:
+    return Sentence({"stopped": "been stopped", "failed": "failed"}.get(sweep.state, "ended"))

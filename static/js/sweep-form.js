@@ -1,6 +1,12 @@
 // The form that begins a sweep: one more row for each setting, and a file that is dropped anywhere.
 import { by } from "./dom.js";
 import "./shell.js";
+import { easeFields } from "./submit-fields.js";
+
+easeFields((field, value) => {
+  field.value = value;
+  field.closest("details")?.setAttribute("open", "");
+});
 
 const rows = by("space-rows");
 by("add-row").addEventListener("click", () => {

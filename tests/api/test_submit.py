@@ -249,6 +249,25 @@ def test_two_versions_of_one_dataset_are_called_by_name_and_version(client_of, a
     assert words == ["/x", "/y"]
 
 
+@pytest.mark.parametrize("field", ["args", "resume_args", "command"])
+def test_the_word_of_a_dataset_that_the_job_does_not_read_is_422(field, client_of, ada, submit, tmp_path):
+    where = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    for version in ("1", "2"):
+        Dataset.objects.create(name="a", version=version, root=where, path="x", owner=ada)
+    Dataset.objects.create(name="b", version="1", root=where, path="x", owner=ada)
+    client = client_of(ada)
+
+    def errors(word: str, *reads: str) -> str:
+        answer = submit(client, **{field: ["python", word]}, datasets=list(reads))
+        return "" if answer.status_code == 201 else answer.json()["errors"][field][0]
+
+    assert "reads a, b." in errors("--data={dataset:c}", "a@1", "b")
+    assert "reads a@1, a@2." in errors("{dataset:a}", "a@1", "a@2")
+    assert "reads none." in errors("{dataset:ada/a}")
+    assert errors("{dataset:a}", "a@2") == errors("{dataset:a@2}", "a@1", "a@2") == ""
+    assert errors("{dataset:c,split:train}") == errors("{data}") == ""
+
+
 def test_b37_an_unknown_field_is_400_and_names_the_known_ones(client_of, ada, submit):
     answer = submit(client_of(ada), strategy="magic")
 

@@ -17,6 +17,7 @@ import pytest
 from berth.client import Berth
 from tests.system.server import REPOSITORY, Prepared, Server, free_port
 from tests.waiting import PATIENCE_S
+from tests.web_log import WebLog
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _OURS = ("BERTH_URL", "BERTH_TOKEN", "BERTH_HOME", "NO_COLOR", "FORCE_COLOR", "XDG_CONFIG_HOME")
@@ -52,13 +53,15 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         timeout=PATIENCE_S,
     )
     assert seed.returncode == 0, seed.stderr
-    server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "orchestrator.server.asgi:application", "--port", str(port)],
-        cwd=REPOSITORY,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    web_log = WebLog(home / "web.log")
+    with web_log.path.open("ab") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "orchestrator.server.asgi:application", "--port", str(port)],
+            cwd=REPOSITORY,
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_for(f"{url}/api/v1/health/live", server)
@@ -66,6 +69,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     finally:
         server.kill()
         server.wait()
+        web_log.close()
 
 
 @pytest.fixture

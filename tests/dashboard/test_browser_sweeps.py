@@ -27,6 +27,18 @@ STANDS_STILL = """async (one) => {
 }"""
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_sweep_without_a_report_is_drawn_by_its_settings(open_page, ada, width):
+    sweep = play(ada, 3, state="running", all_failed=True, curves=False)
+
+    page = open_page(ada, f"/sweeps/{sweep.pk}", width=width)
+
+    expect(page.locator("#parallel canvas")).to_be_visible()
+    expect(page.locator("#charts")).to_be_hidden()
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_an_axis_filters_the_table_and_what_is_compared(open_page, ada, make_device):
     make_device(0)
     sweep = play(ada, 30)

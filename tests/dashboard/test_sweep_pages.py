@@ -1,5 +1,7 @@
 """The pages of sweeps: what they show, empty and full, who may see them, and the form that begins one."""
 
+from datetime import timedelta
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
@@ -11,8 +13,13 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import (
+    Attempt,
     Checkpoint,
+    Dataset,
+    DatasetRoot,
+    Job,
     JobEvent,
+    JobState,
     Person,
     PoolRight,
     Right,
@@ -272,6 +279,69 @@ def test_the_form_starts_from_a_job(reader, ada, make_job):
 
     assert 'value="digits sweep"' in page
     assert "--epochs 3" in page
+
+
+@pytest.fixture
+def words(ada, tmp_path) -> Dataset:
+    """A dataset that is registered for everybody."""
+    (tmp_path / "words").mkdir()
+    root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    made: Dataset = Dataset.objects.create(name="words", version="1", root=root, path="words", owner=ada)
+    return made
+
+
+def test_the_form_keeps_the_data_of_the_job_that_it_is_begun_from(reader, ada, make_job, words):
+    address = "hf://datasets/lab/digits"
+    job = make_job(spec={"datasets": ["words@1", address]})
+
+    page = html_of(reader(ada).get(reverse("sweep-new"), {"from": job.pk}))
+
+    assert "<option selected>words@1</option>" in page
+    assert f"{address}</textarea>" in page
+
+
+def test_trials_read_the_data_that_was_chosen_in_the_form(reader, ada, make_device, words):
+    make_device(0)
+    data = {"datasets": ["words@1"], "addresses": "hf://datasets/lab/digits"}
+
+    refused = reader(ada).post(reverse("sweep-new"), {**FORM, **data, "trials": "no", "file": script()})
+    reader(ada).post(
+        reverse("sweep-new"), {**FORM, **data, "args": "--data {dataset:words}", "file": script()}
+    )
+
+    assert "<option selected>words@1</option>" in html_of(refused)
+    assert Sweep.objects.get().job_fields["datasets"] == ["words@1", "hf://datasets/lab/digits"]
+
+
+@pytest.mark.parametrize(("chosen", "reads"), [([], "it reads none"), (["words@1"], "it reads words")])
+def test_the_word_of_a_dataset_that_no_trial_reads_is_refused(reader, ada, make_device, words, chosen, reads):
+    make_device(0)
+    form = {**FORM, "datasets": chosen, "args": "--data {dataset:digits}", "file": script()}
+
+    answer = reader(ada).post(reverse("sweep-new"), form)
+
+    assert answer.status_code == 422
+    beside = html_of(answer).split('id="args"')[1].split("</p>")[0]
+    assert "{dataset:digits} is no dataset that the job reads" in beside
+    assert reads in beside
+    assert not Sweep.objects.exists()
+
+
+def test_a_running_trial_shows_how_long_it_has_run(reader, ada, make_attempt):
+    sweep = play(ada, 4, state="running", curves=False)
+    trial = sweep.trials.filter(state="running").select_related("job").first()
+    Job.objects.filter(pk=trial.job_id).update(state="queued", attained_gpu_s=0)
+    trial.job.refresh_from_db()
+    attempt = make_attempt(trial.job, state=JobState.RUNNING)
+    Attempt.objects.filter(pk=attempt.pk).update(started_at=timezone.now() - timedelta(minutes=5))
+    browser = reader(ada)
+
+    rows = browser.get(reverse("sweep", args=[sweep.pk]), {"sort": "-time"}).context["rows"]
+    listed = browser.get(reverse("sweeps")).context["rows"]
+
+    assert rows[0]["row"].trial.pk == trial.pk
+    assert rows[0]["row"].device_s == pytest.approx(300, abs=60)
+    assert sum(each["row"].device_s for each in rows) == pytest.approx(listed[0]["used_s"], abs=5)
 
 
 def test_messages_tell_of_the_sweep_and_not_of_its_trials(reader, ada):

@@ -24,7 +24,7 @@ LOOKUP = re.compile(
 )
 ALLOWED = {
     # The sentences of two answers are put beside each other; none is left out by what it means.
-    ("dashboard/pages/rest_form.py", "said not in detail"),
+    ("dashboard/pages/rest_form.py", "text not in detail"),
     # Fields of a message are called as the command line calls them.
     (
         "training/multi_gpu/settings.py",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.waiting import PATIENCE_S, patience_s, pause_s, wait_until
+from tests.web_log import WebLog
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
@@ -138,6 +139,7 @@ class Server:
         }
         self.up: subprocess.Popen[bytes] | None = None
         self.resting = False
+        self.web_log = WebLog(home / "logs" / "web.log")
 
     # Life
 
@@ -209,6 +211,7 @@ class Server:
         self.kill_everything()
         if self.up is not None:
             self.up.wait(PATIENCE_S)
+        self.web_log.close()
 
     def _is_ready(self) -> bool:
         try:

@@ -5,7 +5,7 @@ import logging
 import math
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import orjson
@@ -23,6 +23,7 @@ from orchestrator.exceptions import (
     Malformed,
     NotFound,
     OrchestratorError,
+    Sentence,
     TooLarge,
     Unavailable,
 )
@@ -88,7 +89,13 @@ def answer_error(request: HttpRequest, error: Exception | type[Exception]) -> Ht
     return problem(translated, headers)
 
 
-def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) -> HttpResponse:
+class ProblemAnswer(HttpResponse):
+    """An error as REST answers it; pages that call REST say ``error`` in their reader's language."""
+
+    error: OrchestratorError
+
+
+def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) -> ProblemAnswer:
     body = {
         "type": f"urn:berth:problem:{error.code}",
         "title": HTTPStatus(error.status).phrase,
@@ -99,9 +106,11 @@ def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) 
             writable(name): [writable(text) for text in messages] for name, messages in error.fields.items()
         },
     }
-    return HttpResponse(
+    answer = ProblemAnswer(
         orjson.dumps(body), status=error.status, content_type="application/problem+json", headers=headers
     )
+    answer.error = error
+    return answer
 
 
 def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -127,7 +136,9 @@ def translate(request: HttpRequest, error: BaseException | type[Exception]) -> O
         case OrchestratorError():
             return error
         case ValidationError():
-            return Malformed(_first_sentence(fields := _fields(error)), fields=fields)
+            fields = _fields(error)
+            name, texts = next(iter(fields.items()))
+            return Malformed(Sentence("{name}: {message}", name=name, message=texts[0]), fields=fields)
         case HttpError() if isinstance(error.__cause__, OrchestratorError):
             return error.__cause__  # ninja wraps what our parser raises
         case Http404():
@@ -150,7 +161,10 @@ def translate(request: HttpRequest, error: BaseException | type[Exception]) -> O
     number = secrets.token_hex(4)
     logger.error("Error %s at %s %s", number, request.method, request.path, exc_info=True)
     return Unexpected(
-        f"The server failed; your request is not to blame. Give the operator the number {number}: the log has the cause."
+        Sentence(
+            "The server failed; your request is not to blame. Give the operator the number {number}: the log has the cause.",
+            number=number,
+        )
     )
 
 
@@ -166,8 +180,3 @@ def _fields(error: ValidationError) -> dict[str, list[str]]:
         name = ".".join(str(part) for part in entry["loc"][1:]) or str(entry["loc"][0])
         fields.setdefault(name, []).append(problem_text(entry))
     return fields
-
-
-def _first_sentence(fields: Mapping[str, Sequence[str]]) -> str:
-    name, messages = next(iter(fields.items()))
-    return f"{name}: {messages[0]}"

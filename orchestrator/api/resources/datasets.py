@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StrictStr
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
-from orchestrator.exceptions import NotFound, OrchestratorError
+from orchestrator.exceptions import NotFound, OrchestratorError, Sentence
 from orchestrator.jobs import datasets, pushing
 from orchestrator.models import Dataset, Scope
 from orchestrator.models.datasets import DatasetQuerySet
@@ -92,13 +92,13 @@ def remove_dataset(request: ApiRequest, name: str) -> HttpResponse:
 
 def _find(request: ApiRequest, name: str) -> QuerySet[Dataset]:
     if not DATASET_REFERENCE.fullmatch(name):
-        raise NotFound(f"There is no dataset {name[:80]!r}.")
+        raise NotFound(Sentence("There is no dataset {name!r}.", name=name[:80]))
     rows, version = datasets.named(name, request.user), datasets.split_reference(name)[2]
     return rows.filter(version=version) if version else rows
 
 
 def _nothing(name: str) -> NoReturn:
-    raise NotFound(f"There is no dataset {name!r}.")
+    raise NotFound(Sentence("There is no dataset {name!r}.", name=name))
 
 
 def show_dataset(dataset: Dataset) -> DatasetOut:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictFloat, 
 from orchestrator.api.http.authentication import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
-from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.exceptions import Conflict, Impossible, Malformed, Sentence
 from orchestrator.jobs import claim_accuracy
 from orchestrator.jobs.launch import interpreters
 from orchestrator.live import wakeups
@@ -170,7 +170,9 @@ def make_pool(request: ApiRequest, body: PoolIn) -> PoolOut:
             pool = Pool.objects.create(**body.model_dump())
             _note(request, pool, "made", body.model_dump())
     except IntegrityError as error:
-        raise Conflict(f"There is already a pool {body.name}. Choose another name.") from error
+        raise Conflict(
+            Sentence("There is already a pool {body}. Choose another name.", body=body.name)
+        ) from error
     return show_pool(_rows().get(pk=body.name), _free_by_pool(request))
 
 
@@ -188,7 +190,12 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> PoolOut
         name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
     }
     if not changes:
-        raise Malformed(f"Nothing to change: give one of {', '.join(PoolChanges.model_fields)}.")
+        raise Malformed(
+            Sentence(
+                "Nothing to change: give one of {model_fields}.",
+                model_fields=", ".join(PoolChanges.model_fields),
+            )
+        )
     # Only what is new: an interpreter that is gone must not keep others from being changed.
     given: dict[str, str] = changes.get("pythons", {})
     _check_pythons({name: path for name, path in given.items() if pool.pythons.get(name) != path})
@@ -262,13 +269,17 @@ def _check_pythons(pythons: dict[str, str]) -> None:
     for name, path in pythons.items():
         if not PurePosixPath(path).is_absolute() or "\0" in path or not 1 <= len(name) <= 64:
             raise Malformed(
-                f"The interpreter {name[:64]!r} needs an absolute path, such as /opt/venv/bin/python.",
-                fields={"pythons": [f"{name[:64]}: give an absolute path"]},
+                Sentence(
+                    "The interpreter {name!r} needs an absolute path, such as /opt/venv/bin/python.",
+                    name=name[:64],
+                ),
+                fields={"pythons": [Sentence("{name}: give an absolute path", name=name[:64])]},
             )
         try:
             interpreters.versions(path)
             interpreters.roots(path)  # which also starts it in the sandbox of a job
         except interpreters.DoesNotStart as error:
             raise Impossible(
-                f"The interpreter {name!r} cannot run jobs. {error}", fields={"pythons": [f"{name}: {error}"]}
+                Sentence("The interpreter {name!r} cannot run jobs. {error}", name=name, error=error),
+                fields={"pythons": [Sentence("{name}: {error}", name=name, error=error)]},
             ) from None

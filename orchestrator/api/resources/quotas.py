@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 from orchestrator.api.http.authentication import ADMINS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
-from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.exceptions import Conflict, Impossible, Malformed, Sentence
 from orchestrator.live import wakeups
 from orchestrator.models import Pool, Quota
 from orchestrator.people import audit, quotas
@@ -65,7 +65,9 @@ def make_quota(request: ApiRequest, body: QuotaIn) -> QuotaOut:
         with transaction.atomic():
             _save(request, quota, "made")
     except IntegrityError as error:
-        raise Conflict(f"There is already a quota of {quota}. Change that one.") from error
+        raise Conflict(
+            Sentence("There is already a quota of {quota}. Change that one.", quota=quota)
+        ) from error
     return show_quota(quota)
 
 
@@ -74,7 +76,12 @@ def change_quota(request: ApiRequest, quota_id: int, body: QuotaChanges) -> Quot
     """Change the given limits."""
     changes = body.model_dump(exclude_unset=True)
     if not changes:
-        raise Malformed(f"Nothing to change: give one of {', '.join(QuotaChanges.model_fields)}.")
+        raise Malformed(
+            Sentence(
+                "Nothing to change: give one of {model_fields}.",
+                model_fields=", ".join(QuotaChanges.model_fields),
+            )
+        )
     with transaction.atomic():
         quota = get_object_or_404(_rows().select_for_update(of=("self",)), pk=quota_id)
         for name, value in changes.items():
@@ -126,7 +133,8 @@ def _find_user(name: str | None) -> User | None:
         return None
     if (user := User.objects.filter(username=name).first()) is None:
         raise Impossible(
-            f"There is no user {name[:80]!r}.", fields={"user": [f"there is no user {name[:80]!r}"]}
+            Sentence("There is no user {name!r}.", name=name[:80]),
+            fields={"user": [Sentence("there is no user {name!r}", name=name[:80])]},
         )
     return user
 
@@ -136,6 +144,7 @@ def _find_pool(name: str | None) -> Pool | None:
         return None
     if (pool := Pool.objects.filter(pk=name).first()) is None:
         raise Impossible(
-            f"There is no pool {name[:80]!r}.", fields={"pool": [f"there is no pool {name[:80]!r}"]}
+            Sentence("There is no pool {name!r}.", name=name[:80]),
+            fields={"pool": [Sentence("there is no pool {name!r}", name=name[:80])]},
         )
     return pool

@@ -10,7 +10,7 @@ from berth.arguments import WrongUse
 from berth.job_fields import STARTS
 from berth.project_file import NAME as PROJECT_FILE
 from berth.project_file import merge, parse_project
-from orchestrator.exceptions import Impossible, Malformed, OrchestratorError
+from orchestrator.exceptions import Impossible, Malformed, OrchestratorError, Sentence
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -88,7 +88,11 @@ def _whole_spec(job: Job, checkout: Checkout) -> JobSpec:
         raise Malformed(str(error)) from None
     if refused := next((name for name in _OF_SUBMIT if name in project), None):
         raise Malformed(
-            f"{PROJECT_FILE} sets {refused}, which code from git cannot; give it with the submit."
+            Sentence(
+                "{file} sets {refused}, which code from git cannot; give it with the submit.",
+                file=PROJECT_FILE,
+                refused=refused,
+            )
         )
     merged = merge(project, given, names_script=False)
     if not any(merged.get(name) for name in STARTS):
@@ -107,8 +111,11 @@ def _check_budget(job: Job, spec: JobSpec) -> None:
     submitted = job.spec
     if job.agent and _budgeted(spec) != _budgeted(submitted):
         raise Impossible(
-            f"{PROJECT_FILE} asks for other devices or another time limit than the submit, against which the budget of "
-            "the agent's token was checked; give gpus and time_limit_s with the submit."
+            Sentence(
+                "{file} asks for other devices or another time limit than the submit, against which the budget of "
+                "the agent's token was checked; give gpus and time_limit_s with the submit.",
+                file=PROJECT_FILE,
+            )
         )
 
 

@@ -1,7 +1,7 @@
 """Checks of a submit: pool, devices, datasets, secrets, code and other jobs that the job refers to."""
 
 import re
-from collections.abc import Container
+from collections.abc import Collection, Container
 from datetime import timedelta
 
 from django.conf import settings
@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.exceptions import Impossible, Malformed, Sentence, count_devices
 from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.submission import session_limits
@@ -22,6 +22,7 @@ from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
 LONGEST_DELAY = timedelta(days=366)
+_NAMES_DATASET = re.compile(r"\{dataset:([\w.@+/-]+)\}")
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
 
 
@@ -54,7 +55,9 @@ def resolve(
     if not continues:
         check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
-    pinned = _pin_datasets(user, spec)
+    pinned, names = _pin_datasets(user, spec)
+    if not continues:
+        _check_named_datasets(spec, names)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
@@ -74,7 +77,7 @@ def check_own(spec: JobSpec) -> None:
         sentence = (
             "a replica is begun by its service; create the service with berth service or POST /services"
         )
-        raise Malformed(f"kind: {sentence}.", fields={"kind": [sentence]})
+        raise Malformed(Sentence("kind: {sentence}.", sentence=sentence), fields={"kind": [sentence]})
 
 
 def check_shown(owner: AbstractBaseUser, spec: JobSpec, given: Container[str]) -> None:
@@ -101,7 +104,10 @@ def visibility_of(spec: JobSpec) -> str:
 
 def no_bundle(sha256: str | None) -> Impossible:
     return _impossible(
-        "source", f"You have no bundle {(sha256 or '')[:12]}… on this server; upload the code again."
+        "source",
+        Sentence(
+            "You have no bundle {bundle}… on this server; upload the code again.", bundle=(sha256 or "")[:12]
+        ),
     )
 
 
@@ -126,7 +132,11 @@ def _pool_of(spec: JobSpec) -> str:
     if not pools:
         sentence = "This server has no CPU slots for jobs without a GPU; its operator sets BERTH_CPU_SLOTS."
     else:
-        sentence = f"Pool {spec.pool} has no CPU slots for a job without a GPU; these have: {', '.join(sorted(pools))}."
+        sentence = Sentence(
+            "Pool {pool} has no CPU slots for a job without a GPU; these have: {pools}.",
+            pool=spec.pool,
+            pools=", ".join(sorted(pools)),
+        )
     raise _impossible("gpus", sentence)
 
 
@@ -139,8 +149,10 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
     """
     pool = Pool.objects.filter(pk=spec.pool).first()
     if pool is None:
-        known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
-        raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
+        known = ", ".join(Pool.objects.values_list("name", flat=True)) or Sentence("none yet")
+        raise _impossible(
+            "pool", Sentence("There is no pool {pool!r}; known: {known}.", pool=spec.pool, known=known)
+        )
     rights.check_submit(user, pool)
     rights.check_priority(asked_by, pool.name, spec.priority)
     session_limits.check(spec, pool)
@@ -152,20 +164,38 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
         sizes = sorted(pool.devices.values_list("memory_bytes", flat=True))[-1:] * max(lent, len(sizes))
     count = len(sizes) or lent
     if least > count:
-        has = f"{count} device{'' if count == 1 else 's'}" if count else "no devices"
-        raise _impossible("gpus", f"Pool {pool.name} has {has}; {least} were asked for.")
+        has = count_devices(count) if count else Sentence("no devices")
+        raise _impossible(
+            "gpus",
+            Sentence("Pool {pool} has {has}; {least} were asked for.", pool=pool.name, has=has, least=least),
+        )
     wanted = spec.gpu_memory_bytes
     if wanted is not None and sizes and (fit := sum(size >= wanted for size in sizes)) < least:
-        has = "no device" if not fit else "only one device" if fit == 1 else f"only {fit} devices"
+        has = (
+            Sentence("only {count} devices", count=fit)
+            if fit > 1
+            else Sentence("only one device" if fit else "no device")
+        )
         raise _impossible(
             "gpu_memory_gib",
-            f"Pool {pool.name} has {has} with {spec.gpu_memory_gib:g} GiB; "
-            f"the largest has {max(sizes) / GIB:.1f} GiB.",
+            Sentence(
+                "Pool {pool} has {has} with {gpu_memory_gib:g} GiB; the largest has {sizes:.1f} GiB.",
+                pool=pool.name,
+                has=has,
+                gpu_memory_gib=spec.gpu_memory_gib,
+                sizes=max(sizes) / GIB,
+            ),
         )
     if spec.python is not None and spec.python not in pool.pythons:
-        known = ", ".join(sorted(pool.pythons)) or "none"
+        known = ", ".join(sorted(pool.pythons)) or Sentence("none")
         raise _impossible(
-            "python", f"Pool {pool.name} has no interpreter {spec.python!r}; registered: {known}."
+            "python",
+            Sentence(
+                "Pool {pool} has no interpreter {python!r}; registered: {known}.",
+                pool=pool.name,
+                python=spec.python,
+                known=known,
+            ),
         )
 
 
@@ -183,7 +213,10 @@ def _check_delay(spec: JobSpec) -> None:
 def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
     if spec.secrets and (lacking := secrets.missing(user, spec.secrets)):
         raise _impossible(
-            "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
+            "secrets",
+            Sentence(
+                "You have no secret {lacking!r}; store it on your account page.", lacking=lacking[0][:80]
+            ),
         )
 
 
@@ -199,32 +232,71 @@ def _check_source(user: AbstractBaseUser, spec: JobSpec) -> None:
     if source.key is not None and secrets.missing(user, [source.key]):
         raise _impossible(
             "source",
-            f"You have no secret {source.key[:80]!r}; store it with: berth secret set NAME < key-file",
+            Sentence(
+                "You have no secret {key!r}; store it with: berth secret set NAME < key-file",
+                key=source.key[:80],
+            ),
         )
     place = folder_of(source.git)
     if place is not None and not is_below(place, settings.ENVIRONMENT.git_roots):
         raise _impossible(
             "source",
-            f"This server fetches no code from {source.git[:200]}; an administrator can allow the folder with "
-            "BERTH_GIT_ROOTS.",
+            Sentence(
+                "This server fetches no code from {git}; an administrator can allow the folder with BERTH_GIT_ROOTS.",
+                git=source.git[:200],
+            ),
         )
 
 
-def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
-    """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
+def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> tuple[list[str], list[str]]:
+    """Resolve references to versions, each once; each dataset needs an environment variable of its own.
+
+    Returns:
+        The references, and what the job calls each of them.
+    """
     found = {each.reference: each for each in (_dataset_of(reference, user) for reference in spec.datasets)}
     here = [each for each in found.values() if isinstance(each, Dataset)]
     names = {each.reference: name for each, name in zip(here, datasets.names_in_a_job(here), strict=True)}
     reference_of: dict[str, str] = {}
     for dataset in found.values():
-        variable = datasets.variable_of(names.get(dataset.reference, dataset.name))
+        variable = datasets.variable_of(names.setdefault(dataset.reference, dataset.name))
         if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
-            sentence = (
-                f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them"
-                f"{', or another name: NAME=ADDRESS' if isinstance(dataset, RemoteData) else ''}."
+            sentence = Sentence(
+                "{reference_of} and {reference} would both be {variable}; give one of them{or_another}.",
+                reference_of=reference_of[variable],
+                reference=dataset.reference,
+                variable=variable,
+                or_another=Sentence(", or another name: NAME=ADDRESS")
+                if isinstance(dataset, RemoteData)
+                else "",
             )
             raise _impossible("datasets", sentence)
-    return list(reference_of.values())
+    pinned = list(reference_of.values())
+    return pinned, [names[reference] for reference in pinned]
+
+
+def _check_named_datasets(spec: JobSpec, names: Collection[str]) -> None:
+    """Refuse ``{dataset:NAME}`` of one that the job does not read: the script would get the word as it stands.
+
+    Args:
+        names: what the job calls the datasets that it reads.
+    """
+    for field in ("args", "resume_args", "command"):
+        for named in _NAMES_DATASET.findall(" ".join(getattr(spec, field))):
+            if named not in names:
+                reads = (
+                    Sentence("it reads {names}", names=", ".join(sorted(names)))
+                    if names
+                    else Sentence("it reads none")
+                )
+                raise _impossible(
+                    field,
+                    Sentence(
+                        "{{dataset:{named}}} is no dataset that the job reads; {reads}. Choose it among the datasets, or change the word.",
+                        named=named,
+                        reads=reads,
+                    ),
+                )
 
 
 def _dataset_of(reference: str, user: AbstractBaseUser) -> Dataset | RemoteData:
@@ -242,8 +314,10 @@ def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency
     for each in spec.depends_on:
         named = list(_named(user, each.job)[:2])
         if len(named) != 1:
-            several = "There are several jobs" if named else "There is no job"
-            raise _impossible("depends_on", f"{several} {each.job!r} to depend on.")
+            several = Sentence("There are several jobs" if named else "There is no job")
+            raise _impossible(
+                "depends_on", Sentence("{several} {job!r} to depend on.", several=several, job=each.job)
+            )
         found.append(each.model_copy(update={"job": str(named[0].pk)}))
     return found
 

@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol, cast
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.exceptions import Malformed, NotFound, TooLarge
+from orchestrator.exceptions import Malformed, NotFound, Sentence, TooLarge
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, starts
 from orchestrator.live import wakeups
@@ -129,7 +129,10 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
             starts.check_command(spec, paths)
         return []
     if spec.entrypoint not in paths:
-        sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
+        sentence = Sentence(
+            "The upload has no file {entrypoint!r}; name the script to run as entrypoint.",
+            entrypoint=spec.entrypoint,
+        )
         raise Malformed(sentence, fields={"entrypoint": [sentence]})
     with _problems_of_field("entrypoint"):
         return _check_entry(spec.entrypoint, stored)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from berth import words
 from berth.arguments import values_by_name
 from berth.job_fields import STARTS
-from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
+from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import fetches, lifecycle, memory_claims
@@ -98,14 +98,24 @@ def _malformed(error: ValidationError) -> Malformed:
     for problem in error.errors(include_url=False):
         name, message = str(problem["loc"][0]) if problem["loc"] else "", problem_text(problem)
         if problem["type"] == "extra_forbidden":
-            name, message = name[:80], "unknown field; known are " + ", ".join(JobSpec.model_fields)
+            name, message = (
+                name[:80],
+                Sentence("unknown field; known are {known}", known=", ".join(JobSpec.model_fields)),
+            )
         elif not name and ": " in message:  # a rule over the whole job names its field itself
             name, message = message.split(": ", 1)
         elif len(problem["loc"]) > 1:
-            message = f"{'.'.join(str(part)[:80] for part in problem['loc'][1:])}: {message}"
+            message = Sentence(
+                "{problem}: {message}",
+                problem=".".join(str(part)[:80] for part in problem["loc"][1:]),
+                message=message,
+            )
         fields.setdefault(name or "job", []).append(message)
     first, messages = next(iter(fields.items()))
-    return Malformed(f"The job cannot be read: {first}: {messages[0]}", fields=fields)
+    return Malformed(
+        Sentence("The job cannot be read: {first}: {messages}", first=first, messages=messages[0]),
+        fields=fields,
+    )
 
 
 def accept(
@@ -362,7 +372,9 @@ def retry(
         Forbidden: this person may not steer the job, or changes what another person's job runs.
     """
     if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
-        raise Conflict(f"{job} has kept no checkpoint to resume from; run it again without resume.")
+        raise Conflict(
+            Sentence("{job} has kept no checkpoint to resume from; run it again without resume.", job=job)
+        )
     if "array" in changes:
         raise Malformed(
             "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
@@ -442,7 +454,11 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
     """
     if refused := sorted(set(changes) - CHANGEABLE):
         raise Malformed(
-            f"{refused[0][:80]!r} cannot be changed; these can: {', '.join(sorted(CHANGEABLE))}.",
+            Sentence(
+                "{refused!r} cannot be changed; these can: {changeable}.",
+                refused=refused[0][:80],
+                changeable=", ".join(sorted(CHANGEABLE)),
+            ),
             fields={name[:80]: ["cannot be changed"] for name in refused},
         )
     rights.check_steer(user, job)
@@ -452,7 +468,10 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         job = Job.objects.select_for_update().get(pk=job.pk)
         if job.is_final and set(changes) - CHANGEABLE_WHEN_ENDED:
             raise Conflict(
-                f"The job has {ended_as(job.state)}; only its name, tags, project and visibility can still change."
+                Sentence(
+                    "The job has {ended_as}; only its name, tags, project and visibility can still change.",
+                    ended_as=ended_as(job.state),
+                )
             )
         if changes.get("project", "") is None and job.spec_fields.get("visibility") == Visibility.PROJECT:
             changes = {"visibility": None, **changes}  # no project is left whose members could see it

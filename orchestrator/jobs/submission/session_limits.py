@@ -3,7 +3,7 @@
 from django.contrib.auth.models import AbstractBaseUser
 
 from berth import words
-from orchestrator.exceptions import Conflict, Impossible
+from orchestrator.exceptions import Conflict, Impossible, Sentence, count_devices
 from orchestrator.models import Job, JobState, Pool
 from orchestrator.spec.job_spec import JobSpec
 
@@ -31,10 +31,18 @@ def check(spec: JobSpec, pool: Pool) -> None:
         return
     most, most_s = pool.session_most_devices, pool.session_most_s
     if most and spec.gpus > most:
-        sentence = f"A session in pool {pool.name} has at most {most} device{'' if most == 1 else 's'}."
+        sentence = Sentence(
+            "A session in pool {pool} has at most {devices}.",
+            pool=pool.name,
+            devices=count_devices(most),
+        )
         raise Impossible(sentence, fields={"gpus": [sentence]})
     if most_s and spec.time_limit_s is not None and spec.time_limit_s > most_s:
-        sentence = f"A session in pool {pool.name} ends after {words.duration(most_s)} at the latest."
+        sentence = Sentence(
+            "A session in pool {pool} ends after {duration} at the latest.",
+            pool=pool.name,
+            duration=words.duration(most_s),
+        )
         raise Impossible(sentence, fields={"time_limit_s": [sentence]})
 
 
@@ -48,5 +56,11 @@ def check_count(user: AbstractBaseUser, pool: Pool) -> None:
         return
     own = Job.objects.filter(owner_id=user.pk, pool=pool, spec_fields__kind="session").unfinished()
     if own.exclude(state=JobState.HELD).count() >= most:
-        has = "one session" if most == 1 else f"{most} sessions"
-        raise Conflict(f"You have {has} in pool {pool.name}, as many as it allows; stop one first.")
+        has = Sentence("one session") if most == 1 else Sentence("{sessions} sessions", sessions=most)
+        raise Conflict(
+            Sentence(
+                "You have {has} in pool {pool}, as many as it allows; stop one first.",
+                has=has,
+                pool=pool.name,
+            )
+        )

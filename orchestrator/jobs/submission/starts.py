@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
-from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.exceptions import Impossible, Malformed, Sentence
 from orchestrator.jobs.launch import start
 from orchestrator.models import Pool
 from orchestrator.spec.job_spec import DEFAULT_SCRIPT, JobSpec
@@ -29,7 +29,7 @@ def check_folder(spec: JobSpec, paths: Collection[str]) -> None:
         Malformed: no file of the upload is in it.
     """
     if spec.folder != "." and not any(path.startswith(f"{spec.folder}/") for path in paths):
-        problem = f"The upload has no folder {spec.folder!r} to run in."
+        problem = Sentence("The upload has no folder {folder!r} to run in.", folder=spec.folder)
         raise Malformed(problem, fields={"workdir": [problem]})
 
 
@@ -53,9 +53,10 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
     )
     has_package, place = holder is not None, f"{holder or ''}{place}"
     if has_package and not has_module:
-        sentence = (
-            f"The upload has {top!r}, but neither {place}.py nor {place}/__main__.py; "
-            "name the module to run as after python -m."
+        sentence = Sentence(
+            "The upload has {top!r}, but neither {place}.py nor {place}/__main__.py; name the module to run as after python -m.",
+            top=top,
+            place=place,
         )
         raise Malformed(sentence, fields={"module": [sentence]})
     if has_module:

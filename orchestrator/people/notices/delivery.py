@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.exceptions import OrchestratorError
+from orchestrator.exceptions import OrchestratorError, Sentence
 from orchestrator.models import Notice, NoticeTarget
 from orchestrator.people import secrets
 
@@ -84,7 +84,9 @@ def post(url: str, *, title: str | None = None, body: str = "") -> dict[str, Any
     except subprocess.TimeoutExpired:
         return {"error": f"No answer within {PATIENCE_S:.0f} s."}
     except (subprocess.CalledProcessError, OSError, ValueError) as error:
-        raise OrchestratorError(f"Notifications cannot be sent: {type(error).__name__}.") from error
+        raise OrchestratorError(
+            Sentence("Notifications cannot be sent: {error}.", error=type(error).__name__)
+        ) from error
     return dict(answer)
 
 

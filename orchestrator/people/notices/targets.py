@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.models import Notice, NoticeTarget, Occasion
 from orchestrator.people import secrets
 from orchestrator.people.notices import delivery
@@ -61,7 +61,12 @@ def address_of(kind: str, text: str) -> str:
             return f"email:{address.removeprefix('email:')}"
         case "slack":
             if not address.startswith(_SLACK):
-                raise _wrong("url", f"give the address of an incoming webhook, which begins with {_SLACK}")
+                raise _wrong(
+                    "url",
+                    Sentence(
+                        "give the address of an incoming webhook, which begins with {slack}", slack=_SLACK
+                    ),
+                )
             return address
         case "ntfy":
             topic = address.removeprefix("https://ntfy.sh/")
@@ -74,7 +79,7 @@ def address_of(kind: str, text: str) -> str:
             )
         case "other":
             return address
-    raise _wrong("kind", f"choose from {', '.join(KINDS)}")
+    raise _wrong("kind", Sentence("choose from {kinds}", kinds=", ".join(KINDS)))
 
 
 def try_out(target: NoticeTarget) -> str | None:
@@ -92,7 +97,13 @@ def try_out(target: NoticeTarget) -> str | None:
 
 def _check(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> None:
     if not url.strip() or len(url) > LONGEST_ADDRESS or not url.isprintable():
-        raise _wrong("url", f"give an address of at most {LONGEST_ADDRESS:,} characters, such as slack://...")
+        raise _wrong(
+            "url",
+            Sentence(
+                "give an address of at most {longest_address:,} characters, such as slack://...",
+                longest_address=LONGEST_ADDRESS,
+            ),
+        )
     if url.startswith("email:") and ("@" not in url or any(letter in url for letter in "?&/ ,;")):
         raise _wrong("url", "give email: and one mail address, such as email:ana@lab.org")
     if url.startswith("email:") and not settings.ENVIRONMENT.mail_url:
@@ -101,10 +112,18 @@ def _check(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> None:
         )
     unknown = [each for each in occasions if each not in Occasion.values]
     if unknown or not occasions:
-        raise _wrong("occasions", f"choose from {', '.join(Occasion.values)}")
+        raise _wrong("occasions", Sentence("choose from {values}", values=", ".join(Occasion.values)))
     if NoticeTarget.objects.filter(user_id=user.pk).count() >= MOST_TARGETS:
-        raise _wrong("url", f"you have {MOST_TARGETS} addresses, which is the limit; remove one first")
+        raise _wrong(
+            "url",
+            Sentence(
+                "you have {most_targets} addresses, which is the limit; remove one first",
+                most_targets=MOST_TARGETS,
+            ),
+        )
 
 
 def _wrong(field: str, sentence: str) -> Malformed:
-    return Malformed(f"{field}: {sentence}", fields={field: [sentence]})
+    return Malformed(
+        Sentence("{field}: {sentence}", field=field, sentence=sentence), fields={field: [sentence]}
+    )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from orchestrator.exceptions import Sentence
 from orchestrator.sweeps.core.space import SettingJson, SpaceJson, Value, WrongSpace
 
 HOW = "write a range (lr=1e-5..1e-1, lr=log:1e-5..1e-1, layers=int:2..8), choices (wd=0,0.01), amp=bool or one value"
@@ -79,7 +80,7 @@ def _refuse_prefixed_number(name: str, words: Sequence[str]) -> None:
 
 
 def _no_type(name: str, word: str) -> WrongSpace:
-    return WrongSpace(name, f"there is no type {word[:40]!r}; {HOW}")
+    return WrongSpace(name, Sentence("there is no type {word!r}; {how}", word=word[:40], how=HOW))
 
 
 def _read_range(name: str, prefix: str, low: str, high: str) -> SettingJson:
@@ -87,7 +88,12 @@ def _read_range(name: str, prefix: str, low: str, high: str) -> SettingJson:
         raise _no_type(name, hit[1])
     limits = [_value(low), _value(high)]
     if any(isinstance(limit, bool | str) for limit in limits):
-        raise WrongSpace(name, f"{low[:20]!r}..{high[:20]!r} is no range of numbers; {HOW}")
+        raise WrongSpace(
+            name,
+            Sentence(
+                "{low!r}..{high!r} is no range of numbers; {how}", low=low[:20], high=high[:20], how=HOW
+            ),
+        )
     fields: SettingJson = {
         "type": "int" if "int" in prefix else "float",
         "low": limits[0],

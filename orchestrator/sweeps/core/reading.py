@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.exceptions import Sentence
 from orchestrator.sweeps.core.space import Condition, Scale, Setting, Space, Value, WrongSpace
 
 TYPES = ("float", "int", "categorical", "bool", "fixed")
@@ -24,7 +25,14 @@ def read_space(data: Any) -> Space:
     if not isinstance(data, Mapping) or not data:
         raise WrongSpace("", 'give the space as settings by name, such as {"lr": {"type": "float", ...}}')
     if len(data) > MOST_SETTINGS:
-        raise WrongSpace("", f"a space has at most {MOST_SETTINGS} settings; this one has {len(data)}")
+        raise WrongSpace(
+            "",
+            Sentence(
+                "a space has at most {most_settings} settings; this one has {data}",
+                most_settings=MOST_SETTINGS,
+                data=len(data),
+            ),
+        )
     settings = {name: _read_setting(_name(name), fields) for name, fields in data.items()}
     space = Space(tuple(_in_order(settings)))
     if not any(setting.varies for setting in space.settings):
@@ -46,13 +54,24 @@ def _read_setting(name: str, fields: Any) -> Setting:
         fields = {"type": "fixed", "value": fields}
     kind = fields.get("type")
     if kind is None:
-        raise WrongSpace(name, f"give its type; types are {', '.join(TYPES)}")
+        raise WrongSpace(name, Sentence("give its type; types are {types}", types=", ".join(TYPES)))
     if kind not in TYPES:
-        raise WrongSpace(name, f"there is no type {str(kind)[:40]!r}; types are {', '.join(TYPES)}")
+        raise WrongSpace(
+            name,
+            Sentence(
+                "there is no type {kind!r}; types are {types}", kind=str(kind)[:40], types=", ".join(TYPES)
+            ),
+        )
     allowed = {"type", "when"} | _FIELDS_OF[kind]
     if unknown := sorted(str(key) for key in set(fields) - allowed):
         raise WrongSpace(
-            name, f"{unknown[0][:40]!r} does not belong to a {kind}; fields are {sorted(allowed)}"
+            name,
+            Sentence(
+                "{unknown!r} does not belong to a {kind}; fields are {allowed}",
+                unknown=unknown[0][:40],
+                kind=kind,
+                allowed=sorted(allowed),
+            ),
         )
     when = _read_condition(name, fields.get("when"))
     if kind in {"float", "int"}:
@@ -75,9 +94,14 @@ def _read_range(name: str, kind: str, fields: Mapping[str, Any], when: Condition
     if not isinstance(log, bool):
         raise WrongSpace(name, "log is true or false")
     if low >= high:
-        raise WrongSpace(name, f"the range from {low:g} to {high:g} is empty; low has to be below high")
+        raise WrongSpace(
+            name,
+            Sentence(
+                "the range from {low:g} to {high:g} is empty; low has to be below high", low=low, high=high
+            ),
+        )
     if log and low <= 0:
-        raise WrongSpace(name, f"a log range begins above 0, not at {low:g}")
+        raise WrongSpace(name, Sentence("a log range begins above 0, not at {low:g}", low=low))
     return Setting(name, kind, low, high, log, when=when, scale=_read_scale(name, fields.get("scale")))
 
 
@@ -89,18 +113,27 @@ def _read_scale(name: str, data: Any) -> Scale | None:
     known = not set(fields) - {"by", "base", "rule"} and isinstance(by, str) and rule in RULES
     number = isinstance(base, int | float) and not isinstance(base, bool)
     if not known or not number or not 0 < base < math.inf:
-        raise WrongSpace(name, f"write its scale as {{by: batch-size, base: 32, rule: {' or '.join(RULES)}}}")
+        raise WrongSpace(
+            name,
+            Sentence(
+                "write its scale as {{by: batch-size, base: 32, rule: {rules}}}", rules=" or ".join(RULES)
+            ),
+        )
     return Scale(by, float(base), root=rule == "sqrt")
 
 
 def _read_limit(name: str, kind: str, fields: Mapping[str, Any], which: str) -> float:
     limit = fields.get(which)
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
-        raise WrongSpace(name, f"give low and high as numbers; {which} is {limit!r:.20}")
+        raise WrongSpace(
+            name, Sentence("give low and high as numbers; {which} is {limit!r:.20}", which=which, limit=limit)
+        )
     if abs(limit) > LARGEST_LIMIT:
-        raise WrongSpace(name, f"the limit {limit!r:.30} is too large")
+        raise WrongSpace(name, Sentence("the limit {limit!r:.30} is too large", limit=limit))
     if kind == "int" and limit != int(limit):
-        raise WrongSpace(name, f"an int has whole limits, not {limit}; or give it the type float")
+        raise WrongSpace(
+            name, Sentence("an int has whole limits, not {limit}; or give it the type float", limit=limit)
+        )
     return float(limit)
 
 
@@ -109,7 +142,9 @@ def _read_choices(name: str, kind: str, fields: Mapping[str, Any]) -> tuple[Valu
         return (False, True)
     choices = fields.get("choices") if kind == "categorical" else [fields.get("value")]
     if not isinstance(choices, list) or not 1 <= len(choices) <= MOST_CHOICES:
-        raise WrongSpace(name, f"give 1 to {MOST_CHOICES} choices as a list")
+        raise WrongSpace(
+            name, Sentence("give 1 to {most_choices} choices as a list", most_choices=MOST_CHOICES)
+        )
     for choice in choices:
         _check_value(name, choice)
     if len(set(choices)) < len(choices):  # 1, 1.0 and true are one choice
@@ -119,7 +154,9 @@ def _read_choices(name: str, kind: str, fields: Mapping[str, Any]) -> tuple[Valu
 
 def _check_value(name: str, value: Any) -> None:
     if not isinstance(value, bool | int | float | str) or value != value or value in (math.inf, -math.inf):
-        raise WrongSpace(name, f"{value!r:.40} is no value; give a number, a text, true or false")
+        raise WrongSpace(
+            name, Sentence("{value!r:.40} is no value; give a number, a text, true or false", value=value)
+        )
     if isinstance(value, str) and ("\0" in value or len(value) > 500):
         raise WrongSpace(name, "a value has at most 500 characters and no NUL")
 
@@ -159,13 +196,27 @@ def _check_condition(setting: Setting, settings: Mapping[str, Setting]) -> None:
         return
     other = settings.get(setting.when.setting)
     if other is None:
-        raise WrongSpace(setting.name, f"its condition names {setting.when.setting!r}, which is no setting")
+        raise WrongSpace(
+            setting.name,
+            Sentence("its condition names {setting!r}, which is no setting", setting=setting.when.setting),
+        )
     if other.is_number:
-        raise WrongSpace(setting.name, f"its condition names {other.name}, which is a range; name choices")
+        raise WrongSpace(
+            setting.name,
+            Sentence("its condition names {other}, which is a range; name choices", other=other.name),
+        )
     for value in setting.when.values:
         if value not in other.choices:
             known = ", ".join(map(str, other.choices[:10]))
-            raise WrongSpace(setting.name, f"{other.name} is never {value!r:.40}; its choices are {known}")
+            raise WrongSpace(
+                setting.name,
+                Sentence(
+                    "{other} is never {value!r:.40}; its choices are {known}",
+                    other=other.name,
+                    value=value,
+                    known=known,
+                ),
+            )
 
 
 def _check_scale(setting: Setting, settings: Mapping[str, Setting]) -> None:
@@ -174,11 +225,18 @@ def _check_scale(setting: Setting, settings: Mapping[str, Setting]) -> None:
     other = settings.get(setting.scale.setting)
     if other is None or other is setting:
         raise WrongSpace(
-            setting.name, f"it follows {setting.scale.setting!r:.40}, which is no other setting of the space"
+            setting.name,
+            Sentence(
+                "it follows {setting!r:.40}, which is no other setting of the space",
+                setting=setting.scale.setting,
+            ),
         )
     least = other.low if other.is_number else min(map(_size, other.choices))
     if least <= 0:
-        raise WrongSpace(setting.name, f"it follows {other.name}, whose values have to be numbers above 0")
+        raise WrongSpace(
+            setting.name,
+            Sentence("it follows {other}, whose values have to be numbers above 0", other=other.name),
+        )
 
 
 def _size(value: Value) -> float:

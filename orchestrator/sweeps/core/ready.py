@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from orchestrator.exceptions import Sentence
 from orchestrator.sweeps.core.space import WrongSpace
 
 
@@ -40,8 +41,18 @@ def flags_of(text: str) -> list[str]:
     name, colon, given = text.strip().partition(":")
     ready = READY.get(name)
     if ready is None:
-        raise WrongSpace("", f"there is no ready space {name[:40]!r}; there are {', '.join(READY)}")
+        raise WrongSpace(
+            "",
+            Sentence(
+                "there is no ready space {name!r}; there are {ready}", name=name[:40], ready=", ".join(READY)
+            ),
+        )
     names = [one.strip() for one in given.split(",")] if colon else list(ready.names)
     if len(names) != len(ready.names) or not all(names):
-        raise WrongSpace("", f"{name} takes the script's names as {name}:{','.join(ready.names)}")
+        raise WrongSpace(
+            "",
+            Sentence(
+                "{name} takes the script's names as {name}:{names}", name=name, names=",".join(ready.names)
+            ),
+        )
     return [flag.format(*names) for flag in ready.flags]

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.exceptions import Sentence
+
 Value = bool | int | float | str
 Settings = Mapping[str, Value]
 SettingJson: TypeAlias = dict[str, Any]  # its type and limits, as people write them
@@ -25,8 +27,9 @@ class WrongSpace(ValueError):
     """A space that cannot be searched; ``setting`` is the name of the wrong setting, empty for the whole space."""
 
     def __init__(self, setting: str, sentence: str) -> None:
-        super().__init__(f"{setting}: {sentence}" if setting else sentence)
-        self.setting = setting
+        self.sentence = Sentence("{setting}: {why}", setting=setting, why=sentence) if setting else sentence
+        super().__init__(self.sentence)
+        self.setting, self.why = setting, sentence
 
 
 @dataclass(frozen=True, slots=True)
