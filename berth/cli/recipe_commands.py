@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from berth.cli.options import Json
-from berth.cli.printing import remark, show_json
+from berth.cli.printing import remark, safe, say, show_json
 
 PANEL = "Recipes"
 commands = typer.Typer()
@@ -200,6 +200,42 @@ def explain(
 ) -> None:
     """Show which inputs a model's answers depend on, as pictures and tables."""
     _run(reference, "explain", as_json, packages, model=model, data=data, samples=samples, gpus=gpus)
+
+
+@commands.command(rich_help_panel=PANEL)
+def serve(
+    reference: Reference,
+    model: Function = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the service; default: the model's")
+    ] = None,
+    least: Annotated[
+        int | None, typer.Option("--least", min=0, help="Replicas that run without requests")
+    ] = None,
+    gpus: Gpus = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option("--gpu-memory", metavar="GIB", help="Memory of a GPU that a replica needs")
+    ] = None,
+    packages: With = NONE,
+    as_json: Json = False,
+) -> None:
+    """Begin a service that answers requests with a model."""
+    from berth.cli.choosing import connect
+
+    options = {
+        "model": model,
+        "name": name,
+        "min_replicas": least,
+        "gpus": gpus,
+        "gpu_memory_gib": gpu_memory,
+    }
+    made = connect().serve_model(reference, with_packages=packages or None, **options)
+    key = made.make_key("first")
+    if as_json:
+        show_json({**made.json, "key": key})
+        return
+    say(f"{safe(made.name)} answers at {made.address} to the key below, which is shown this once.")
+    say(key)
 
 
 @commands.command(rich_help_panel=PANEL)

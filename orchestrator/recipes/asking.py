@@ -35,6 +35,29 @@ def _reference(value: str) -> str:
 Reference = Annotated[StrictStr, AfterValidator(_reference), Field(max_length=300)]
 
 
+class ServeSpec(BaseModel):
+    """A service that answers with a model, as people ask for it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: StrictStr | None = Field(
+        None, max_length=64, description="of the service; default: that of the model"
+    )
+    model: Function | None = Field(
+        None, description="builds the model; default: build_model of the job's script"
+    )
+    gpus: Annotated[StrictInt, Field(ge=0, le=1)] | None = Field(
+        None, description="of a replica; default: one if the model's job had one"
+    )
+    gpu_memory_gib: Gib | None = Field(None, description="memory of a GPU that a replica needs")
+    with_packages: list[Package] = Field(
+        default_factory=list, max_length=50, description="packages that the environment adds"
+    )
+    min_replicas: Annotated[StrictInt, Field(ge=0, le=64)] = Field(
+        0, description="replicas that run also without requests"
+    )
+
+
 class Option(NamedTuple):
     """An option of the program, and the recipes that read it; none are all."""
 
@@ -167,8 +190,9 @@ class RecipeSpec(BaseModel):
         return [*self.with_packages, *(each for each in needed if each not in self.with_packages)]
 
     def options(self) -> dict[str, Any]:
-        """The options that were asked for, by field."""
-        return {name: getattr(self, name) for name in OPTIONS if name in self.model_fields_set}
+        """The options that were asked for, by field; null stands for the default."""
+        given = {name: getattr(self, name) for name in OPTIONS if name in self.model_fields_set}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def words_of(recipe: str, options: Mapping[str, Any], paths: Sequence[str]) -> list[str]:

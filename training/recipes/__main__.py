@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from training.config import TrainConfig
-from training.recipes import changing, explain, export, folds, named, weights
+from training.recipes import changing, explain, export, folds, named, serving, weights
 from training.recipes.gate import (
     MAX_LOSS,
     VERSION,
@@ -37,10 +38,14 @@ class Recipe:
         torch.manual_seed(options.seed)
         self.settings = [_settings(text) for text in options.settings]
         self.model = self.build(weights.read(self.path), settings=self.settings_of(0))
-        self.samples = self.read(options.data or options.model.partition(":")[0])
         self.evaluate: Evaluate | None = (
             named.find_function(options.evaluate, "evaluate") if options.evaluate else None
         )
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The evaluation data; a model that only answers needs none."""
+        return self.read(self.options.data or self.options.model.partition(":")[0])
 
     def settings_of(self, number: int) -> dict[str, Any] | None:
         """The settings of one of the models, where they were given."""
@@ -195,12 +200,14 @@ RECIPES: dict[str, Callable[[Recipe], Report]] = {
     "explain": explain_model,
 }
 
+SERVE = "serve"  # answers requests until it is stopped, so it has no report
+
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m training.recipes", description="Run a recipe on a model."
     )
-    parser.add_argument("recipe", choices=RECIPES)
+    parser.add_argument("recipe", choices=(*RECIPES, SERVE))
     parser.add_argument("--weights", required=True, help="file or folder of the model")
     parser.add_argument("--model", required=True, help="function that builds it, as train.py:build_model")
     parser.add_argument("--data", help="function that returns the evaluation data")
@@ -270,6 +277,9 @@ def run(arguments: Sequence[str] | None = None) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> Any:
     try:
+        if (options := parse(arguments)).recipe == SERVE:
+            serving.serve(Recipe(options).model)
+            return
         report = run(arguments)
     except RecipeError as error:
         write_error(str(error))
