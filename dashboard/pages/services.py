@@ -82,6 +82,7 @@ def _page(
         "needs": _needs(stored),
         "keys": list(found.keys.all()),
         "made": made,
+        "curl": f'curl -H "Authorization: Bearer {made["key"] if made else "$KEY"}"',
         "refused": refused,
         "log": _log(request, shown["row"]),
     }

@@ -48,6 +48,12 @@ class RecipeRow:
         return not self.recipe.outcome
 
     @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Figures of this recipe alone, some of which are words."""
+        found = self.report.facts if self.report else {}
+        return [(name, _text(value)) for name, value in found.items()]
+
+    @property
     def asked(self) -> str:
         """The options that it was asked with, in one line."""
         options = self.recipe.options

@@ -16,15 +16,15 @@ RULES = (
     JobField(
         "min_replicas",
         "Replicas without requests",
-        "replicas that run also when nobody asks",
+        "Replicas that run also when nobody asks",
         1,
         "count",
-        empty="0: it sleeps",
+        empty="0, it sleeps",
     ),
     JobField(
         "max_replicas",
         "Replicas at most",
-        "as many as the busiest moment needs, up to this",
+        "As many as the busiest moment needs, up to this",
         4,
         "count",
         empty="1",
@@ -32,7 +32,7 @@ RULES = (
     JobField(
         "idle_s",
         "Asleep after",
-        "time without a request, such as 10m",
+        "Time without a request",
         600,
         "duration",
         "seconds",
@@ -41,17 +41,17 @@ RULES = (
     JobField(
         "deadline_s",
         "Deadline",
-        "time in which a request is answered, or refused",
+        "Time in which a request is answered, or refused",
         2,
         "duration",
         "seconds",
         empty="30 seconds",
     ),
-    JobField("parallel", "Requests at once", "that one replica answers together", 8, "count", empty="1"),
+    JobField("parallel", "Requests at once", "That one replica answers together", 8, "count", empty="1"),
     JobField(
         "health_path",
         "Health path",
-        "answers 2xx once a replica is ready",
+        "Answers 2xx once a replica is ready",
         "/health",
         empty="ready once it takes connections",
     ),
@@ -70,7 +70,22 @@ _MORE = (
     "grace_period_s",
     "visibility",
 )
-MAIN = tuple(field for name in _MAIN for field in FIELDS if field.name == name)
+_WORDS = {
+    "command": {
+        "help": "Program that listens on BERTH_SOCKET",
+        "example": ["python", "serve.py"],
+        "empty": "",
+    },
+    "gpu_memory_gib": {
+        "label": "Memory of a device",
+        "help": "Share of a device, beside trainings",
+        "unit": "GiB",
+    },
+    "with_packages": {"help": "Python packages that it needs", "example": ["starlette", "uvicorn"]},
+}
+MAIN = tuple(
+    field._replace(**_WORDS.get(name, {})) for name in _MAIN for field in FIELDS if field.name == name
+)
 MORE = tuple(field for name in _MORE for field in FIELDS if field.name == name)
 _SHOWN = frozenset({*_MAIN, *_MORE, "gpus", "pool"})
 _DEFAULT_GPUS = "1"

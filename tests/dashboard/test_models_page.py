@@ -201,7 +201,7 @@ def test_a_report_shows_before_after_and_the_gate_that_failed(reader, model, hom
             "higher_is_better": True,
             "passed": False,
         },
-        "facts": {"zeros": 0.9},
+        "facts": {"zeros": 0.9, "trained": "yes"},
         "left_out": ["head.weight"],
     }
     output = home.job(recipe.job.pk).output
@@ -218,7 +218,7 @@ def test_a_report_shows_before_after_and_the_gate_that_failed(reader, model, hom
         "gate failed",
         "0.98 (0.96 to 0.99)",
         "0.61",
-        "failed: at least 0.96",
+        "gate failed: at least 0.96",
         "head.weight",
         "zeros",
     ):
