@@ -194,12 +194,16 @@ def explain(
     model: Function = None,
     data: Data = None,
     samples: Annotated[int | None, typer.Option(help="Samples to explain; default: 8")] = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", help="Layer whose units are explained; default: before the head")
+    ] = None,
     gpus: Gpus = None,
     packages: With = NONE,
     as_json: Json = False,
 ) -> None:
     """Show which inputs a model's answers depend on, as pictures and tables."""
-    _run(reference, "explain", as_json, packages, model=model, data=data, samples=samples, gpus=gpus)
+    options = {"samples": samples, "layer": layer}
+    _run(reference, "explain", as_json, packages, model=model, data=data, gpus=gpus, **options)
 
 
 @commands.command(rich_help_panel=PANEL)

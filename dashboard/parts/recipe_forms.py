@@ -142,8 +142,16 @@ FORMS = (
     RecipeForm(
         "explain",
         "Explain",
-        "which inputs the answers depend on, as pictures and tables",
-        (RecipeField("samples:number", "Samples", "", "8", "number"),),
+        "which inputs and which units of a layer the answers depend on, as pictures and tables",
+        (
+            RecipeField("samples:number", "Samples", "", "8", "number"),
+            RecipeField(
+                "layer:optional",
+                "Layer",
+                "How much flows through its units. Empty: the last before the head.",
+                "layer4.1.conv2",
+            ),
+        ),
         measures=False,
     ),
 )

@@ -86,6 +86,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "others": Option("--with", ("average", "ensemble")),
     "settings": Option("--settings", ("ensemble",)),
     "samples": Option("--samples", ("explain",)),
+    "layer": Option("--layer", ("explain",)),
 }
 SUFFIXES: Final[Mapping[str, str]] = {  # of the models that recipes make
     "export": "exported",
@@ -144,6 +145,11 @@ class RecipeSpec(BaseModel):
     )
     samples: Annotated[StrictInt, Field(ge=1, le=64)] | None = Field(
         None, description="to explain, default 8"
+    )
+    layer: Annotated[StrictStr, Field(max_length=300, pattern=r"^\w+(\.\w+)*$")] | None = Field(
+        None,
+        description="whose units are explained; default: the last convolution or linear before the head (explain)",
+        examples=["layer4.1.conv2"],
     )
     name: StrictStr | None = Field(
         None, max_length=64, description="of the model that comes of it; default: with a suffix"

@@ -231,6 +231,10 @@ def test_int4_weights_by_training_with_rounded_ones_are_asked_for_and_named(clie
         pytest.param({"recipe": "evaluate", "folds": 3}, "folds needs train", id="folds without training"),
         pytest.param({"recipe": "quantize", "model": "--help"}, "model", id="an option as function"),
         pytest.param({"recipe": "quantize", "name": "../x"}, "name", id="wrong name"),
+        pytest.param({"recipe": "explain", "layer": "--help"}, "layer", id="an option as layer"),
+        pytest.param(
+            {"recipe": "prune", "layer": "fc"}, "layer is for explain", id="layer of another recipe"
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_read_is_refused_with_its_field(client, model, body, words):

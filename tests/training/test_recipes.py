@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.training.recipe_models import SOURCES, train_owner, write_owner
 from training.checkpoint import store
-from training.recipes import changing, export, low_bits, measure, named, weights
+from training.recipes import changing, export, layers, low_bits, measure, named, weights
 from training.recipes.__main__ import main, run
 from training.recipes.gate import REPORT, Report
 from training.recipes.named import RecipeError
@@ -190,6 +190,44 @@ def test_explanations_add_up_to_the_answer(recipe: Recipes) -> None:
 
     assert float(report["facts"]["pictures and tables"]) >= 3
     assert float(report["facts"]["completeness_error"]) < 0.5
+
+
+def test_conductance_of_the_layer_before_the_head_adds_up_and_is_shown(
+    recipe: Recipes, trained: Path
+) -> None:
+    report = recipe("explain", "--samples", 3)
+
+    name = trained.name.rstrip("0123456789")
+    layer, shown_each = {
+        "convnet": ("0", 3),
+        "transformer": ("body.layers.0.linear2", 2),
+        "tabular": ("2", 2),
+    }[name]
+    assert report["facts"]["layer"] == layer
+    if name != "transformer":  # its residual path goes around the layer
+        assert float(report["facts"]["share of the answers through it"]) == pytest.approx(1, abs=0.05)
+    assert report["facts"]["pictures and tables"] == 3 * shown_each
+
+
+def test_conductance_of_a_linear_path_is_the_share_of_each_unit() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    rows = torch.randn(5, 3)
+
+    found = layers.conductance(model, "0", lambda values: model(values)[:, 0], rows, 4)
+
+    wanted = (model[0](rows) - model[0](torch.zeros(1, 3))) * model[1].weight
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_a_layer_is_named_and_one_that_there_is_not_is_refused_with_those_there_are(recipe: Recipes) -> None:
+    other = {"0": "0", "2": "0", "body.layers.0.linear2": "body.layers.0.linear1"}
+    usual = str(recipe("explain", "--samples", 2)["facts"]["layer"])
+
+    report = recipe("explain", "--samples", 2, "--layer", other[usual])
+
+    assert report["facts"]["layer"] == other[usual]
+    with pytest.raises(RecipeError, match=f"no layer 'nothing'; among its layers are .*{other[usual]}"):
+        recipe("explain", "--layer", "nothing")
 
 
 def test_data_is_found_beside_the_weights_of_several_models(monkeypatch: pytest.MonkeyPatch) -> None:

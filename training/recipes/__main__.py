@@ -165,10 +165,12 @@ def explain_model(recipe: Recipe) -> Report:
     measured = recipe.measure(recipe.model)
     inputs, targets = recipe.samples.first(recipe.options.samples)
     batch = tuple(each.to(recipe.device) for each in inputs), targets
-    found = explain.explain(recipe.model, batch)
+    found = explain.explain(recipe.model, batch, recipe.options.layer)
     report = _report("explain", measured, None)
     shown = explain.show(found, (inputs, targets))
     report["facts"] |= {"pictures and tables": shown, "completeness_error": found.completeness_error}
+    if found.layer:
+        report["facts"] |= {"layer": found.layer, "share of the answers through it": found.through_layer}
     return report
 
 
@@ -236,6 +238,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="JSON for the function that builds each model, in order",
     )
     parser.add_argument("--samples", type=int, default=8, help="samples to explain")
+    parser.add_argument("--layer", help="layer whose units are explained, by its name in the model")
     return parser.parse_args(arguments)
 
 
