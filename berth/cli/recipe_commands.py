@@ -69,14 +69,17 @@ def export(
     model: Function = None,
     data: Data = None,
     onnx: Annotated[bool, typer.Option("--onnx/--no-onnx", help="ONNX beside a torch program")] = True,
+    mobile: Annotated[
+        bool, typer.Option("--mobile", help="A file for phones too: ExecuTorch, else checked ONNX")
+    ] = False,
     name: Name = None,
     gpus: Gpus = None,
     packages: With = NONE,
     as_json: Json = False,
 ) -> None:
     """Export a model by torch.export and as ONNX, verified on the same inputs."""
-    chosen = None if onnx else False
-    _run(reference, "export", as_json, packages, model=model, data=data, onnx=chosen, name=name, gpus=gpus)
+    options = {"onnx": None if onnx else False, "mobile": mobile or None}
+    _run(reference, "export", as_json, packages, model=model, data=data, name=name, gpus=gpus, **options)
 
 
 @commands.command(rich_help_panel=PANEL)

@@ -81,7 +81,15 @@ FORMS = (
         "export",
         "Export",
         "a torch program and ONNX, which answer the same inputs as the model does",
-        (RecipeField("onnx:switch", "ONNX beside the torch program", control="check", value="on"),),
+        (
+            RecipeField("onnx:switch", "ONNX beside the torch program", control="check", value="on"),
+            RecipeField(
+                "mobile:switch",
+                "For phones too",
+                "An ExecuTorch file where executorch is among the packages, else ONNX with its operators checked.",
+                control="check",
+            ),
+        ),
         makes_model=True,
         measures=False,
     ),

@@ -83,6 +83,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "epochs": Option("--epochs", ("distil",)),
     "learning_rate": Option("--learning-rate", ("distil",)),
     "onnx": Option("--no-onnx", ("export",)),
+    "mobile": Option("--mobile", ("export",)),
     "others": Option("--with", ("average", "ensemble")),
     "settings": Option("--settings", ("ensemble",)),
     "samples": Option("--samples", ("explain",)),
@@ -133,6 +134,9 @@ class RecipeSpec(BaseModel):
     epochs: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = Field(None, description="of the student")
     learning_rate: Annotated[Number, Field(gt=0, le=100)] | None = Field(None, description="of the student")
     onnx: StrictBool = Field(True, description="export to ONNX as well as to a torch program")
+    mobile: StrictBool = Field(
+        False, description="export for phones as well: ExecuTorch where the job has it, else checked ONNX"
+    )
     others: list[Reference] = Field(
         default_factory=list,
         max_length=31,
@@ -192,7 +196,7 @@ class RecipeSpec(BaseModel):
     @property
     def packages(self) -> list[Package]:
         """Packages of the job's environment that the recipe adds."""
-        needed = ONNX_PACKAGES if self.recipe == "export" and self.onnx else ()
+        needed = ONNX_PACKAGES if self.recipe == "export" and (self.onnx or self.mobile) else ()
         return [*self.with_packages, *(each for each in needed if each not in self.with_packages)]
 
     def options(self) -> dict[str, Any]:

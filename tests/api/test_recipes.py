@@ -314,3 +314,12 @@ def test_a_model_whose_job_is_gone_is_not_served(client, model, trained):
 
 def test_nobody_serves_a_model_that_they_may_not_see(client_of, bob, model):
     assert client_of(bob).send("POST", "/models/ada/digits/service", {}).status_code == 404
+
+
+def test_an_export_for_phones_asks_the_program_for_it_and_brings_what_checks_it(client, model):
+    ask(client, "export", onnx=False, mobile=True)
+
+    recipe = ModelRecipe.objects.latest("pk")
+    assert recipe.job is not None
+    assert {"--mobile", "--no-onnx"} <= set(recipe.job.spec.args)
+    assert {"onnx", "onnxscript", "onnxruntime"} <= set(recipe.job.spec.with_packages)

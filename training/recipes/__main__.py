@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from training.config import TrainConfig
-from training.recipes import changing, explain, export, folds, named, serving, weights
+from training.recipes import changing, explain, export, folds, mobile, named, serving, weights
 from training.recipes.gate import (
     MAX_LOSS,
     VERSION,
@@ -157,6 +157,10 @@ def export_model(recipe: Recipe) -> Report:
     files, facts = export.export(recipe.model, inputs, onnx=not recipe.options.no_onnx)
     report = _report("export", before, None)
     report["facts"] |= facts
+    if recipe.options.mobile:
+        more, found = mobile.export_for_phones(recipe.model, inputs)
+        files |= more
+        report["facts"] |= found
     report["checkpoint"] = weights.save_files(files).name
     return report
 
@@ -223,6 +227,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-loss", type=_number, default=MAX_LOSS, help="accuracy that may be lost")
     parser.add_argument("--folds", type=int, default=0, help="parts for cross-validation")
     parser.add_argument("--no-onnx", action="store_true", help="export a torch program alone")
+    parser.add_argument("--mobile", action="store_true", help="export a file for phones as well")
     parser.add_argument("--bits", type=int, choices=(4, 8), default=8, help="of a quantized weight")
     parser.add_argument("--qat", action="store_true", help="train with rounded weights before they are kept")
     parser.add_argument("--amount", type=_share, default=0.5, help="share of weights to prune")
