@@ -127,7 +127,7 @@ def _origin(model: ModelVersion, recipes: list[ModelRecipe], user: User) -> Orig
         .filter(pk=made_by.source_id)
         .select_related("dataset__owner")
         .first()
-        if made_by
+        if made_by and made_by.source_id
         else None
     )
     return Origin(job, trial, made_by, source, _problem_of_checkpoint(model, job))

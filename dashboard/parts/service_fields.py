@@ -70,7 +70,7 @@ _MORE = (
     "grace_period_s",
     "visibility",
 )
-_WORDS = {
+_WORDS: dict[str, dict[str, Any]] = {
     "command": {
         "help": "Program that listens on BERTH_SOCKET",
         "example": ["python", "serve.py"],
