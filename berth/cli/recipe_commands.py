@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from berth.cli.options import Json
-from berth.cli.printing import remark, show_json
+from berth.cli.printing import remark, safe, say, show_json
 
 PANEL = "Recipes"
 commands = typer.Typer()
@@ -69,14 +69,17 @@ def export(
     model: Function = None,
     data: Data = None,
     onnx: Annotated[bool, typer.Option("--onnx/--no-onnx", help="ONNX beside a torch program")] = True,
+    mobile: Annotated[
+        bool, typer.Option("--mobile", help="A file for phones too: ExecuTorch, else checked ONNX")
+    ] = False,
     name: Name = None,
     gpus: Gpus = None,
     packages: With = NONE,
     as_json: Json = False,
 ) -> None:
     """Export a model by torch.export and as ONNX, verified on the same inputs."""
-    chosen = None if onnx else False
-    _run(reference, "export", as_json, packages, model=model, data=data, onnx=chosen, name=name, gpus=gpus)
+    options = {"onnx": None if onnx else False, "mobile": mobile or None}
+    _run(reference, "export", as_json, packages, model=model, data=data, name=name, gpus=gpus, **options)
 
 
 @commands.command(rich_help_panel=PANEL)
@@ -194,12 +197,52 @@ def explain(
     model: Function = None,
     data: Data = None,
     samples: Annotated[int | None, typer.Option(help="Samples to explain; default: 8")] = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", help="Layer whose units are explained; default: before the head")
+    ] = None,
     gpus: Gpus = None,
     packages: With = NONE,
     as_json: Json = False,
 ) -> None:
     """Show which inputs a model's answers depend on, as pictures and tables."""
-    _run(reference, "explain", as_json, packages, model=model, data=data, samples=samples, gpus=gpus)
+    options = {"samples": samples, "layer": layer}
+    _run(reference, "explain", as_json, packages, model=model, data=data, gpus=gpus, **options)
+
+
+@commands.command(rich_help_panel=PANEL)
+def serve(
+    reference: Reference,
+    model: Function = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the service; default: the model's")
+    ] = None,
+    least: Annotated[
+        int | None, typer.Option("--least", min=0, help="Replicas that run without requests")
+    ] = None,
+    gpus: Gpus = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option("--gpu-memory", metavar="GIB", help="Memory of a GPU that a replica needs")
+    ] = None,
+    packages: With = NONE,
+    as_json: Json = False,
+) -> None:
+    """Begin a service that answers requests with a model."""
+    from berth.cli.choosing import connect
+
+    options = {
+        "model": model,
+        "name": name,
+        "min_replicas": least,
+        "gpus": gpus,
+        "gpu_memory_gib": gpu_memory,
+    }
+    made = connect().serve_model(reference, with_packages=packages or None, **options)
+    key = made.make_key("first")
+    if as_json:
+        show_json({**made.json, "key": key})
+        return
+    say(f"{safe(made.name)} answers at {made.address} to the key below, which is shown this once.")
+    say(key)
 
 
 @commands.command(rich_help_panel=PANEL)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 HOST = "berth-"  # what stands before a job's id in the host names of the configuration
+WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")  # options of ssh that have one
 # The host key is new each time: the way to the job is Berth's own, and that is checked by its certificate and the token.
 OPTIONS = {
     "User": "berth",
@@ -45,14 +46,15 @@ def ssh(
     job: JobId = None,
     config: Annotated[bool, typer.Option("--config", help="Lines for ~/.ssh/config, for all jobs")] = False,
 ) -> None:
-    """Connect to a running job or session with ssh; what follows -- goes to ssh.
+    """Connect to a running job or session with ssh; what follows -- is ssh's: its options, then a command.
 
-    berth ssh --config >> ~/.ssh/config, then: ssh berth-3f2a, rsync, VS Code
+    berth ssh 3f2a -- nvidia-smi; berth ssh --config >> ~/.ssh/config, then: ssh berth-3f2a, rsync, VS Code
     """
     if config:
         say("\n".join([f"Host {HOST}*", *(f"  {name} {value}" for name, value in _settings().items())]))
         return
-    _become_ssh(list(ctx.obj or ()), _running(job), [])
+    options, command = split(list(ctx.obj or ()))
+    _become_ssh(options, _running(job), command)
 
 
 @commands.command(rich_help_panel="Steer")
@@ -82,6 +84,23 @@ def connect(job: Annotated[str, typer.Argument(help="Id of a job")]) -> None:
 
     berth = sign_in()
     relay(open_shell(berth, find_job(berth, job.removeprefix(HOST)).id))
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide what is given to ssh into its options and the command that follows them.
+
+    One word is a line for the job's shell, as ssh has it; several arrive in the job as they were given.
+    """
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in {"-", "--"}:
+        flags = words[at][1:]
+        first = next((index for index, flag in enumerate(flags) if flag in WITH_VALUE), None)
+        # The value is the rest of the word, or the next word.
+        at += 2 if first is not None and first == len(flags) - 1 else 1
+    command = list(words[at:])
+    if command[:1] == ["--"]:
+        command = command[1:]
+    return list(words[:at]), [shlex.join(command)] if len(command) > 1 else command
 
 
 def _pair(text: str) -> tuple[int, int]:

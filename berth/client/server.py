@@ -378,6 +378,16 @@ class Berth(Connection):
         body = {"recipe": recipe, **{name: value for name, value in options.items() if value is not None}}
         return Recipe(self.send("POST", f"/models/{quote(reference)}/recipes", json=body).json())
 
+    def serve_model(self, reference: str, **options: object) -> Service:
+        """Begin a service that answers with a model.
+
+        Args:
+            options: ``name`` of the service, ``model="train.py:build_model"``, ``gpus``, ``gpu_memory_gib``,
+                ``with_packages``, ``min_replicas``.
+        """
+        body = {name: value for name, value in options.items() if value is not None}
+        return Service(self.send("POST", f"/models/{quote(reference)}/service", json=body).json(), self)
+
     def recipes(self, reference: str) -> list[Recipe]:
         """List the recipes of a model and the one that made it, newest first."""
         return [Recipe(each) for each in self.pages(f"/models/{quote(reference)}/recipes", {})]

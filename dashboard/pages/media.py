@@ -14,6 +14,7 @@ from orchestrator.models import Job
 from orchestrator.store.metrics import media
 
 MOST_SHOWN = 60  # names; the REST API has all
+MOST_BESIDE = 12  # names on the page of a model
 MOST_ROWS = 100
 WIDTH, HEIGHT = 320, 120  # of a histogram
 
@@ -55,6 +56,16 @@ def job_media(request: HttpRequest, job_id: UUID) -> HttpResponse:
         if (reel.kind, reel.name) == (request.GET.get("kind"), request.GET.get("name")):
             return render(request, "dashboard/_medium.html", {"shown": _shown(job, _at(reel, request))})
     raise Http404
+
+
+def newest_of(job: Job) -> tuple[list[tuple[Reel, dict[str, object]]], int]:
+    """The newest value of each name for another page, and how many more names there are."""
+    reels = _reels(job)
+    shown = [
+        (Reel(each.kind, each.name, each.frames[-1:]), _shown(job, each.frames[-1]))
+        for each in reels[:MOST_BESIDE]
+    ]
+    return shown, len(reels) - len(shown)
 
 
 def _reels(job: Job) -> list[Reel]:

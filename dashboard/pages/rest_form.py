@@ -1,7 +1,7 @@
 """Plain forms over the REST API, so that rights, checks and audit are the API's.
 
 A form names its operation in ``do`` ("PATCH /api/v1/devices/sim-0") and by each field's name what its text is
-("devices:number"); without JavaScript the answer is the page again with a sentence, else the sentence alone.
+("devices:number"); ``then`` is the page to go to afterwards ("/services/{name}", of the answer's fields).  Without JavaScript the answer is the page again with a sentence, else the sentence alone.
 """
 
 import copy
@@ -27,7 +27,8 @@ OPERATION = re.compile(
     r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets|environments|people|invitations"
     r"|sweeps|sessions|services|federated|models|projects|notes|links)(?:/[\w.~%{}-]+)*|(?<=PATCH )/api/v1/jobs/[\w-]+|(?<=POST )/api/v1/jobs/[\w-]+/notes)"
 )
-_OWN = frozenset({"do", "done", "csrfmiddlewaretoken"})
+_OWN = frozenset({"do", "done", "then", "csrfmiddlewaretoken"})
+_PAGE = re.compile(r"/\w[\w{}/.-]*")  # of ours: two slashes would be another host
 _HOLE = re.compile(r"\{(\w+)\}")
 _MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -47,6 +48,9 @@ def change(request: HttpRequest) -> HttpResponse:
     if request.headers.get("X-Requested-With") == "fetch":
         return JsonResponse({"detail": text}, status=200 if is_done else answer.status_code)
     (messages.success if is_done else messages.error)(request, text)
+    if is_done and _PAGE.fullmatch(then := request.POST.get("then", "")[:200]):
+        made = told(answer)
+        return redirect(_HOLE.sub(lambda hole: quote(str(made.get(hole[1], ""))), then))
     came_from = urlsplit(request.headers.get("Referer", ""))
     page = came_from.path.lstrip("/")  # two slashes would be another host
     return redirect(f"/{page}{f'?{came_from.query}' if came_from.query else ''}" if page else "pools")
@@ -98,13 +102,20 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def call(request: HttpRequest, method: str, path: str, body: Mapping[str, Any]) -> HttpResponseBase:
-    """Call the API's view as if the browser had sent JSON with the form's CSRF token."""
+def call(
+    request: HttpRequest, method: str, path: str, body: Mapping[str, Any], *, uploaded: str = ""
+) -> HttpResponseBase:
+    """Call the API's view as if the browser had sent JSON with the form's CSRF token.
+
+    Args:
+        uploaded: SHA-256 of a bundle that the form proves to be this person's.
+    """
     view = resolve(unquote(path))
     inner: Any = copy.copy(request)
     inner.__dict__.pop("headers", None)
     inner.method, inner.path, inner.path_info = method, path, path
     inner.GET = QueryDict()
+    inner.uploaded = uploaded or None
     inner._body = json.dumps(body).encode() if body or method != "DELETE" else b""
     inner.content_type = "application/json"
     inner.META = {

@@ -183,7 +183,7 @@ def texts_of(job: Job, *, shown: Mapping[str, Sequence[str]]) -> dict[str, str]:
     spec["env"] = intake.env_to_repeat(job)
     spec |= {name: list(texts) for name, texts in shown.items()}
     spec["array"] = None if job.array_index is None else str(job.array_index)
-    texts = {field.form_name: _write(field, spec[field.name]) for field in FIELDS if field.form}
+    texts = {field.form_name: write(field, spec[field.name]) for field in FIELDS if field.form}
     if job.checkout is not None and not job.bundle:  # its code never came
         texts |= {f"git_{name}": getattr(job.checkout, name) for name in GIT_FIELDS}
     return texts
@@ -192,17 +192,18 @@ def texts_of(job: Job, *, shown: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def default_texts() -> dict[str, str]:
     """The texts of a form nobody has filled yet: a field that has an "empty" meaning stays empty."""
     shown = ("gpus", "pool", "priority", "max_retries")
-    texts = {name: _write(BY_NAME[name], DEFAULTS[name]) for name in shown}
+    texts = {name: write(BY_NAME[name], DEFAULTS[name]) for name in shown}
     fixed = [field for field in FIELDS if field.kind in ("choice", "switch")]
-    return texts | {field.form_name: _write(field, DEFAULTS[field.name]) for field in fixed}
+    return texts | {field.form_name: write(field, DEFAULTS[field.name]) for field in fixed}
 
 
 def placeholder(field: JobField) -> str:
     """An example of what to type; numbers need none."""
-    return "" if field.kind in ("count", "number", "duration") else _write(field, field.example)
+    return "" if field.kind in ("count", "number", "duration") else write(field, field.example)
 
 
-def _write(field: JobField, value: Any) -> str:
+def write(field: JobField, value: Any) -> str:
+    """The text of a field's value as a form has it."""
     if value is None:
         return ""
     match field.kind:

@@ -102,6 +102,16 @@ def find(reference: str, user: User) -> ModelVersion:
     return ModelVersion.objects.select_related("dataset__owner", "job").get(dataset=dataset)
 
 
+def folder_of(model: ModelVersion) -> Path:
+    """The folder of a version's files, also where the dataset is a single one.
+
+    Raises:
+        Impossible, Unavailable, Malformed: the files are not there, or cannot be read.
+    """
+    path = datasets.checked_path(model.dataset)
+    return path if path.is_dir() else path.parent
+
+
 def readers_of(
     models: Sequence[ModelVersion], user: User, most: int, *, recipes: bool = True
 ) -> dict[int, list[Job]]:

@@ -35,6 +35,29 @@ def _reference(value: str) -> str:
 Reference = Annotated[StrictStr, AfterValidator(_reference), Field(max_length=300)]
 
 
+class ServeSpec(BaseModel):
+    """A service that answers with a model, as people ask for it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: StrictStr | None = Field(
+        None, max_length=64, description="of the service; default: that of the model"
+    )
+    model: Function | None = Field(
+        None, description="builds the model; default: build_model of the job's script"
+    )
+    gpus: Annotated[StrictInt, Field(ge=0, le=1)] | None = Field(
+        None, description="of a replica; default: one if the model's job had one"
+    )
+    gpu_memory_gib: Gib | None = Field(None, description="memory of a GPU that a replica needs")
+    with_packages: list[Package] = Field(
+        default_factory=list, max_length=50, description="packages that the environment adds"
+    )
+    min_replicas: Annotated[StrictInt, Field(ge=0, le=64)] = Field(
+        0, description="replicas that run also without requests"
+    )
+
+
 class Option(NamedTuple):
     """An option of the program, and the recipes that read it; none are all."""
 
@@ -60,9 +83,11 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "epochs": Option("--epochs", ("distil",)),
     "learning_rate": Option("--learning-rate", ("distil",)),
     "onnx": Option("--no-onnx", ("export",)),
+    "mobile": Option("--mobile", ("export",)),
     "others": Option("--with", ("average", "ensemble")),
     "settings": Option("--settings", ("ensemble",)),
     "samples": Option("--samples", ("explain",)),
+    "layer": Option("--layer", ("explain",)),
 }
 SUFFIXES: Final[Mapping[str, str]] = {  # of the models that recipes make
     "export": "exported",
@@ -109,6 +134,9 @@ class RecipeSpec(BaseModel):
     epochs: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = Field(None, description="of the student")
     learning_rate: Annotated[Number, Field(gt=0, le=100)] | None = Field(None, description="of the student")
     onnx: StrictBool = Field(True, description="export to ONNX as well as to a torch program")
+    mobile: StrictBool = Field(
+        False, description="export for phones as well: ExecuTorch where the job has it, else checked ONNX"
+    )
     others: list[Reference] = Field(
         default_factory=list,
         max_length=31,
@@ -121,6 +149,11 @@ class RecipeSpec(BaseModel):
     )
     samples: Annotated[StrictInt, Field(ge=1, le=64)] | None = Field(
         None, description="to explain, default 8"
+    )
+    layer: Annotated[StrictStr, Field(max_length=300, pattern=r"^\w+(\.\w+)*$")] | None = Field(
+        None,
+        description="whose units are explained; default: the last convolution or linear before the head (explain)",
+        examples=["layer4.1.conv2"],
     )
     name: StrictStr | None = Field(
         None, max_length=64, description="of the model that comes of it; default: with a suffix"
@@ -163,12 +196,13 @@ class RecipeSpec(BaseModel):
     @property
     def packages(self) -> list[Package]:
         """Packages of the job's environment that the recipe adds."""
-        needed = ONNX_PACKAGES if self.recipe == "export" and self.onnx else ()
+        needed = ONNX_PACKAGES if self.recipe == "export" and (self.onnx or self.mobile) else ()
         return [*self.with_packages, *(each for each in needed if each not in self.with_packages)]
 
     def options(self) -> dict[str, Any]:
-        """The options that were asked for, by field."""
-        return {name: getattr(self, name) for name in OPTIONS if name in self.model_fields_set}
+        """The options that were asked for, by field; null stands for the default."""
+        given = {name: getattr(self, name) for name in OPTIONS if name in self.model_fields_set}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def words_of(recipe: str, options: Mapping[str, Any], paths: Sequence[str]) -> list[str]:

@@ -12,12 +12,11 @@ from orchestrator.jobs import datasets, promotion
 from orchestrator.jobs.submission import code, intake
 from orchestrator.models import Job, ModelRecipe, ModelVersion
 from orchestrator.recipes.asking import RecipeSpec, words_of
-from orchestrator.spec.job_spec import JobFields
+from orchestrator.spec.job_spec import RECIPES, JobFields
 
-MODULE: Final = "training.recipes"
 LONGEST_NAME: Final = 64
 # Of the model's job, what its recipes need as well.
-_SAME: Final = ("workdir", "environment", "python", "env", "secrets", "project", "visibility", "priority")
+SAME: Final = ("workdir", "environment", "python", "env", "secrets", "project", "visibility", "priority")
 
 
 def create(user: User, model: ModelVersion, asked: RecipeSpec) -> ModelRecipe:
@@ -29,10 +28,10 @@ def create(user: User, model: ModelVersion, asked: RecipeSpec) -> ModelRecipe:
         Impossible: nothing says which function builds the model, or the job can never run here.
         Malformed: the result's name has a wrong form.
     """
-    origin = _origin(user, model)
-    options = _inherited(origin) | asked.options()
+    origin = origin_of(user, model)
+    options = inherited(origin) | asked.options()
     if "model" not in options:
-        options["model"] = _script_of(origin)
+        options["model"] = script_of(origin)
     others = _others(user, model, asked)
     name = _result_name(model, asked)
     spec = intake.parse_spec(_fields(origin, model, asked, options, others))
@@ -67,7 +66,7 @@ def _others(user: User, model: ModelVersion, asked: RecipeSpec) -> list[ModelVer
     return others
 
 
-def _origin(user: User, model: ModelVersion) -> Job:
+def origin_of(user: User, model: ModelVersion) -> Job:
     job = model.job
     if job is None:
         raise Conflict(
@@ -85,7 +84,7 @@ def _origin(user: User, model: ModelVersion) -> Job:
     return job
 
 
-def _inherited(origin: Job) -> dict[str, Any]:
+def inherited(origin: Job) -> dict[str, Any]:
     """The functions that an earlier recipe got: its result is built in the same way.
 
     A student is built by its own function.
@@ -101,7 +100,7 @@ def _inherited(origin: Job) -> dict[str, Any]:
     return kept
 
 
-def _script_of(origin: Job) -> str:
+def script_of(origin: Job) -> str:
     spec = origin.spec
     if spec.module is not None:
         return spec.module
@@ -135,10 +134,10 @@ def _fields(
     data = [each for each in spec.datasets if each not in models]
     names = datasets.names_in_a_job([each.dataset for each in chosen])
     gpus = min(1, spec.gpus) if asked.gpus is None else asked.gpus
-    fields: JobFields = {name: origin.spec_fields.get(name) for name in _SAME}
+    fields: JobFields = {name: origin.spec_fields.get(name) for name in SAME}
     fields |= {
         "name": asked.job_name or f"{asked.recipe} {model.dataset.name}@{model.dataset.version}",
-        "module": MODULE,
+        "module": RECIPES,
         "args": words_of(asked.recipe, options, [f"{{dataset:{name}}}" for name in names]),
         "datasets": [*(each.dataset.reference for each in chosen), *data],
         "gpus": gpus,

@@ -55,10 +55,16 @@ def advance(service: Service, now: datetime) -> None:
 
 
 def advance_all(services: Iterable[Service]) -> None:
-    """In a thread of the agent: a replica that answers nothing must not delay a turn of it."""
+    """In a thread of the agent: a replica that answers nothing must not delay a turn of it.
+
+    One service that cannot be kept, because what is stored of it is broken, leaves the others alone.
+    """
     try:
         for service in services:
-            advance(service, timezone.now())
+            try:
+                advance(service, timezone.now())
+            except Exception:
+                logger.exception("Keeping the service %s failed; retrying", service.name)
     except Exception:
         logger.exception("Keeping services failed; retrying")
     finally:
@@ -120,6 +126,9 @@ def begin_replica(service: Service, beside: int) -> bool:
     """
     if _take_back(service):
         return True
+    if not isinstance(service.job_fields, dict):
+        _fail(service, fact(ServiceFact.CANNOT_SUBMIT, problem="what is stored of its job cannot be read."))
+        return False
     number = ServiceReplica.objects.filter(service=service).count() + 1
     fields = {**service.job_fields, "name": f"{service.name} {number}", "source": {"bundle": service.bundle}}
 

@@ -34,15 +34,19 @@ def create(
     *,
     script: Upload | None = None,
     bundle: Upload | None = None,
+    uploaded: str | None = None,
 ) -> Service:
     """Create a service; its first replica starts with the first request, or now where one always runs.
+
+    Args:
+        uploaded: SHA-256 of a bundle that this person is known to may run; another one has to be of a job of theirs.
 
     Raises:
         Malformed, TooLarge: the job or its code cannot be read.
         Impossible, Forbidden: no replica could ever run, or not by this person.
         Conflict: the name is taken.
     """
-    job, sha256 = _checked_job(user, spec.job, script, bundle)
+    job, sha256 = _checked_job(user, spec.job, script, bundle, uploaded)
     now = timezone.now()
     rules = spec.model_dump(exclude={"name", "job"})
     try:
@@ -64,7 +68,11 @@ def create(
 
 
 def _checked_job(
-    user: AbstractBaseUser, fields: Mapping[str, Any], script: Upload | None, bundle: Upload | None
+    user: AbstractBaseUser,
+    fields: Mapping[str, Any],
+    script: Upload | None,
+    bundle: Upload | None,
+    *uploaded: str | None,
 ) -> tuple[JobSpec, str]:
     """The job of a replica with its stored code."""
     for name in NOT_FOR_REPLICAS:
@@ -75,7 +83,7 @@ def _checked_job(
             )
     job = intake.parse_spec({"priority": PRIORITY, **fields, "kind": "service"})
     resolved = checks.resolve(user, job)
-    if job.source is not None and job.source.bundle is not None:
+    if job.source is not None and job.source.bundle not in (None, *uploaded):
         checks.check_bundle(user, job.source.bundle)
     job, stored, _ = store_code(job, script, bundle)
     requests.of_submit(user, job, stored.sha256)
@@ -108,6 +116,7 @@ def update(
     *,
     script: Upload | None = None,
     bundle: Upload | None = None,
+    uploaded: str | None = None,
 ) -> None:
     """Change the rules, or job and code; new replicas take over once they are ready, then the old ones stop.
 
@@ -126,7 +135,9 @@ def update(
     if changes.job is not None or script is not None or bundle is not None:
         if service.owner_id != user.pk:
             raise Forbidden("Only its owner may change what a service runs, because it runs as its owner.")
-        job, given["bundle"] = _checked_job(user, changes.job or _asked(service), script, bundle)
+        job, given["bundle"] = _checked_job(
+            user, changes.job or _asked(service), script, bundle, uploaded, service.bundle
+        )
         given |= {"job_fields": _fields(job), "pool_id": job.pool}
         other = _program(given["job_fields"], given["bundle"]) != _program(service.job_fields, service.bundle)
         if other or any("@" not in name for name in job.datasets):  # the newest version may be another

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import AbstractBaseUser, User
 
-from orchestrator.exceptions import NotFound, Sentence
+from orchestrator.exceptions import NotFound, OrchestratorError, Sentence
+from orchestrator.jobs.submission import intake
 from orchestrator.models import JobState, Lease, Service, ServiceReplica, ServiceState
 from orchestrator.services.controller import is_serving, open_replicas
 
@@ -46,6 +47,27 @@ def services_of(user: AbstractBaseUser) -> list[ServiceRow]:
     """The services that a person may see, by name."""
     rows = Service.objects.visible_to(user).select_related("owner").prefetch_related("keys")
     return [row_of(service) for service in rows]
+
+
+def words_of(service: Service) -> str:
+    """What a replica runs, in one line."""
+    fields = service.job_fields if isinstance(service.job_fields, dict) else {}
+    if fields.get("module"):
+        words = ["python", "-m", fields["module"], *(fields.get("args") or [])]
+    else:
+        words = fields.get("command") or []
+    return " ".join(map(str, words)) if isinstance(words, list) else str(words)
+
+
+def problem_of(service: Service) -> str:
+    """Why no replica of it could be submitted by what is stored; empty: one could."""
+    try:
+        intake.parse_spec({**service.job_fields, "name": service.name, "source": {"bundle": service.bundle}})
+    except OrchestratorError as error:
+        return f"No replica can be submitted: {error}"
+    except (TypeError, ValueError, AttributeError):
+        return "No replica can be submitted: what is stored of its job cannot be read."
+    return ""
 
 
 def row_of(service: Service) -> ServiceRow:

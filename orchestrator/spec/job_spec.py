@@ -46,6 +46,7 @@ GIB = 1024**3
 JobFields: TypeAlias = dict[str, Any]
 
 DEFAULT_SCRIPT = "train.py"
+RECIPES = "training.recipes"  # our program that works with a model, or answers with it
 SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
 SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 SHELLS_FLAG = re.compile(r"-[a-z]*c")  # the command is the next word
@@ -235,7 +236,8 @@ class JobSpec(BaseModel):
         Raises:
             ValueError: something else is started, or a field that services cannot follow is set.
         """
-        if given != ["command"]:
+        is_model = given == ["module"] and self.module == RECIPES
+        if given != ["command"] and not is_model:
             raise ValueError("command: a service runs a command that listens on BERTH_SOCKET; give it alone")
         self._check_fixed("a service")
         self.entrypoint = None

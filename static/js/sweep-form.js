@@ -1,5 +1,6 @@
-// The form that begins a sweep: one more row for each setting, and a file that is dropped anywhere.
+// The form that begins a sweep: one more row for each setting.
 import { by } from "./dom.js";
+import "./code-file.js";
 import "./shell.js";
 import { easeFields } from "./submit-fields.js";
 
@@ -25,19 +26,6 @@ by("add-row").addEventListener("click", () => {
   row.querySelector("input").focus();
 });
 
-const file = by("file");
-const drop = by("drop");
-addEventListener("dragover", (event) => {
-  event.preventDefault();
-  drop.classList.add("is-over");
-});
-addEventListener("dragleave", (event) => event.relatedTarget === null && drop.classList.remove("is-over"));
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  drop.classList.remove("is-over");
-  if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
-});
 by("sweep-form").addEventListener("submit", () => {
   by("run").textContent = "Beginning";
 });
-document.querySelector("[aria-invalid=true]")?.focus();

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.utils import timezone
 
-from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion
+from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion, Service
 from orchestrator.recipes import ending
 from orchestrator.store.bundles import bundles
 from tests.api.test_models import trained as trained
@@ -231,6 +231,10 @@ def test_int4_weights_by_training_with_rounded_ones_are_asked_for_and_named(clie
         pytest.param({"recipe": "evaluate", "folds": 3}, "folds needs train", id="folds without training"),
         pytest.param({"recipe": "quantize", "model": "--help"}, "model", id="an option as function"),
         pytest.param({"recipe": "quantize", "name": "../x"}, "name", id="wrong name"),
+        pytest.param({"recipe": "explain", "layer": "--help"}, "layer", id="an option as layer"),
+        pytest.param(
+            {"recipe": "prune", "layer": "fc"}, "layer is for explain", id="layer of another recipe"
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_read_is_refused_with_its_field(client, model, body, words):
@@ -256,3 +260,66 @@ def test_nobody_runs_or_reads_recipes_of_a_model_that_they_may_not_see(client, c
 
     assert other.send("POST", "/models/ada/digits/recipes", {"recipe": "evaluate"}).status_code == 404
     assert other.send("GET", "/models/ada/digits/recipes").status_code == 404
+
+
+def test_an_option_without_a_value_stands_for_its_default(client, model):
+    asked = ask(client, "quantize", model=None, evaluate=None)
+
+    assert asked.status_code == 201, asked.json()
+    job = Job.objects.get(pk=asked.json()["job"])
+    assert "--model=train.py" in job.spec.args
+
+
+def test_a_model_is_served_by_the_code_of_its_job_under_its_own_name(client, model, trained):
+    answer = client.send("POST", "/models/digits/service", {})
+
+    assert answer.status_code == 201, answer.json()
+    service = Service.objects.get(name="digits")
+    assert service.bundle == Job.objects.get(pk=trained.pk).bundle
+    assert service.health_path == "/health"
+    assert service.job_fields["datasets"] == ["ada/digits@1"]
+    assert answer.json()["runs"] == (
+        "python -m training.recipes serve --weights={dataset:digits} --model=train.py"
+    )
+
+
+def test_a_result_of_a_recipe_is_served_with_the_function_that_built_it(client, model, home):
+    ask(client, "quantize", model="nets.py:build_small")
+    end(home, report=report_of(), result=b"int8")
+
+    client.send("POST", "/models/digits-int8/service", {})
+
+    assert "--model=nets.py:build_small" in Service.objects.get(name="digits-int8").job_fields["args"]
+
+
+def test_a_model_is_served_twice_only_under_another_name(client, model):
+    assert client.send("POST", "/models/digits/service", {}).status_code == 201
+
+    again = client.send("POST", "/models/digits/service", {})
+    other = client.send("POST", "/models/digits/service", {"name": "digits-two"})
+
+    assert again.status_code == 409
+    assert "choose another name" in again.json()["detail"]
+    assert other.status_code == 201
+
+
+def test_a_model_whose_job_is_gone_is_not_served(client, model, trained):
+    ModelVersion.objects.update(job=None)
+
+    answer = client.send("POST", "/models/digits/service", {})
+
+    assert answer.status_code == 409
+    assert "gone" in answer.json()["detail"]
+
+
+def test_nobody_serves_a_model_that_they_may_not_see(client_of, bob, model):
+    assert client_of(bob).send("POST", "/models/ada/digits/service", {}).status_code == 404
+
+
+def test_an_export_for_phones_asks_the_program_for_it_and_brings_what_checks_it(client, model):
+    ask(client, "export", onnx=False, mobile=True)
+
+    recipe = ModelRecipe.objects.latest("pk")
+    assert recipe.job is not None
+    assert {"--mobile", "--no-onnx"} <= set(recipe.job.spec.args)
+    assert {"onnx", "onnxscript", "onnxruntime"} <= set(recipe.job.spec.with_packages)

@@ -15,6 +15,7 @@ from orchestrator.models import Dataset, DatasetRoot, JobEvent, JobState, PoolRi
 from orchestrator.people import accounts, invitations
 from orchestrator.store.metrics.writer import MetricWriter, Point
 from tests.dashboard.conftest import settle
+from tests.dashboard.full_models import fill_models
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,6 +44,7 @@ ADDRESSES = (
     "/jobs/grid",
     "/sweeps",
     "/services",
+    "/new-service",
     "/federated",
     "/sessions",
     "/sweeps/new",
@@ -126,6 +128,7 @@ def fill(home, root, ada, make_attempt, make_job, make_pool, write_readings):
         f"/compare?jobs={job.pk},{failed.pk}",
         f"/devices/{device}",
         "/usage/what-if",
+        *fill_models(home, root, job, attempt.leases.get().device.pool),
     ]
 
 

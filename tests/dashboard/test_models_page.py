@@ -1,13 +1,21 @@
 """The page of models: from a job's checkpoint to a row that says where it came from."""
 
+import json
+import re
+import shutil
 import zipfile
+from typing import get_args
 
 import pytest
 
-from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion
+from benchmarks.played_sweeps import play
+from dashboard.parts import recipe_forms
+from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion, SweepTrial
 from orchestrator.recipes import ending
+from orchestrator.recipes.asking import RecipeName
 from orchestrator.store.bundles import bundles
 from orchestrator.store.checkpoints.generations import GenerationStore
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -102,3 +110,197 @@ def test_jobs_of_recipes_stand_under_recipes_and_not_among_the_readers(reader, t
 
     assert "no job of yours" in listed
     assert f"/jobs/{ModelRecipe.objects.get().job_id}" in listed
+
+
+@pytest.fixture
+def model(reader, trained, make_device, home) -> ModelVersion:
+    """The model ada/vit@1 of a job whose script is train.py."""
+    make_device(0)
+    code = bundles.store_script(home.bundles, "train.py", b"def build_model(): ...\n")
+    Job.objects.filter(pk=trained.pk).update(bundle=code.sha256)
+    reader.post("/change", {"do": "POST /api/v1/models", "job": str(trained.pk), "name": "vit"})
+    return ModelVersion.objects.get()
+
+
+def page_of(reader, reference: str = "ada/vit@1") -> str:
+    return html_of(reader.get(f"/models/{reference}"))
+
+
+def test_the_page_of_a_model_shows_its_versions_lineage_and_commands(reader, model, trained):
+    page = page_of(reader, "vit")
+
+    for words in (
+        "berth pull model:vit@1",
+        "berth run --data vit@1",
+        f"/jobs/{trained.pk}",
+        "generation 1",
+        "/api/v1/models/ada/vit%401/download",
+        "No recipe has run",
+        "Make the next version",
+    ):
+        assert words in page
+
+
+def test_nobody_else_sees_the_page_of_a_model(reader, model, bob, client):
+    client.force_login(bob)
+
+    assert client.get("/models/ada/vit").status_code == 404
+    assert client.get("/models/nothing@3").status_code == 404
+
+
+def test_each_recipe_has_a_form_that_runs_it(reader, model):
+    page = page_of(reader)
+    forms = re.findall(r'name="recipe" value="(\w+)"', page)
+
+    assert forms == [form.kind for form in recipe_forms.FORMS]
+    assert set(forms) == set(get_args(RecipeName))
+
+
+@pytest.mark.parametrize("shown", recipe_forms.shown_forms(), ids=lambda shown: shown.form.kind)
+def test_a_form_as_it_opens_is_read_as_its_recipe(reader, model, shown):
+    """Of distil, average and ensemble with the field that they need."""
+    needed = {"student": "train.py:build_student", "others:words": "ada/vit@1"}
+    form = {"do": "POST /api/v1/models/{reference}/recipes", "reference": "ada/vit@1"}
+    for each in (*shown.own, *shown.functions):
+        if each.control == "check":
+            form |= {each.name: "on"} if each.value else {}
+        else:
+            form[each.name] = needed.get(each.name, each.choices[0][0] if each.choices else "")
+
+    answer = reader.post("/change", {**form, "recipe": shown.form.kind, "gpus:number": ""}, follow=True)
+
+    text = html_of(answer)
+    if "others:words" in form:
+        assert "is named twice" in text
+    else:
+        assert ModelRecipe.objects.get().kind == shown.form.kind, text
+
+
+def test_a_report_shows_before_after_and_the_gate_that_failed(reader, model, home):
+    reader.post(
+        "/change",
+        {
+            "do": "POST /api/v1/models/{reference}/recipes",
+            "reference": "ada/vit@1",
+            "recipe": "prune",
+            "amount:number": "0.9",
+        },
+    )
+    recipe = ModelRecipe.objects.get()
+    assert recipe.job is not None
+    working = page_of(reader)
+    figures = {"size_bytes": 4_000_000, "latency_ms": 1.5, "memory_bytes": 4_000_000}
+    report = {
+        "before": {"metrics": [{"name": "accuracy", "value": 0.98, "low": 0.96, "high": 0.99}], **figures},
+        "after": {"metrics": [{"name": "accuracy", "value": 0.61}], **figures},
+        "gate": {
+            "metric": "accuracy",
+            "before": 0.98,
+            "after": 0.61,
+            "limit": 0.96,
+            "higher_is_better": True,
+            "passed": False,
+        },
+        "facts": {"zeros": 0.9, "trained": "yes"},
+        "left_out": ["head.weight"],
+    }
+    output = home.job(recipe.job.pk).output
+    output.mkdir(parents=True)
+    (output / "recipe.json").write_text(json.dumps(report))
+    Job.objects.filter(pk=recipe.job.pk).update(state=JobState.SUCCEEDED)
+    ending.take_over(ModelRecipe.objects.get())
+
+    page = page_of(reader)
+
+    assert "data-fresh" in working
+    assert "amount 0.9" in working
+    for words in (
+        "gate failed",
+        "0.98 (0.96 to 0.99)",
+        "0.61",
+        "gate failed: at least 0.96",
+        "head.weight",
+        "zeros",
+    ):
+        assert words in page
+    assert "data-fresh" not in page
+
+
+def test_a_model_is_served_by_a_click_that_leads_to_the_service(reader, model):
+    form = {
+        "do": "POST /api/v1/models/{reference}/service",
+        "reference": "ada/vit@1",
+        "name:optional": "vit-two",
+    }
+
+    answer = reader.post("/change", form | {"then": "/services/{name}", "gpus:number": ""})
+
+    assert answer.headers["Location"] == "/services/vit-two"
+    assert "/services/vit-two" in page_of(reader)
+
+
+def test_another_host_is_never_where_a_form_leads(reader, model):
+    form = {"do": "POST /api/v1/models/{reference}/service", "reference": "ada/vit@1", "name:optional": "vit"}
+
+    answer = reader.post("/change", form | {"then": "//evil.example/{name}"})
+
+    assert answer.headers["Location"] == "/pools"
+
+
+def test_the_next_version_is_made_of_another_checkpoint_on_the_page(reader, model, trained, home):
+    folder = home.job(trained.pk)
+    with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+        file.writestr("step", "8")
+    kept = GenerationStore(folder).capture([folder.checkpoints / "state.pt"], 1, 8, lambda: True)
+    assert kept is not None
+    Checkpoint.objects.create(
+        job=trained,
+        attempt_number=1,
+        step=8,
+        name=kept.name,
+        source="script",
+        size_bytes=kept.size_bytes,
+        created_at=trained.submitted_at,
+    )
+    form = {"do": "POST /api/v1/models", "name": "vit", "job": str(trained.pk), "checkpoint:optional": "8"}
+
+    answer = reader.post("/change", form | {"then": "/models/{reference}"}, follow=True)
+
+    assert answer.redirect_chain[0][0] == "/models/ada/vit%402"
+    page = html_of(answer)
+    assert "/models/ada/vit@1" in page
+    assert "not the newest" in page_of(reader, "ada/vit@1")
+
+
+def test_a_version_whose_files_are_gone_or_cut_says_so(reader, model, home):
+    path = home.pushed / model.dataset.path
+    path.chmod(0o644)
+    path.write_bytes(b"cut")
+    cut = page_of(reader)
+    path.unlink()
+    gone = page_of(reader)
+
+    assert "The files of this version are damaged" in cut
+    assert "cannot be read" in gone
+    assert "/download" not in gone
+
+
+def test_a_model_outlives_the_checkpoint_and_the_job_that_it_came_from(reader, model, trained, home):
+    shutil.rmtree(home.job(trained.pk).root)
+    without_files = page_of(reader)
+    ModelVersion.objects.update(job=None)
+    without_job = page_of(reader)
+
+    assert "The job no longer keeps this checkpoint" in without_files
+    assert "a job that is gone" in without_job
+    assert "No recipe can run" in without_job
+
+
+def test_a_model_names_the_trial_and_the_sweep_that_it_came_from(reader, ada, model, trained):
+    sweep = play(ada, 1)
+    SweepTrial.objects.all().delete()
+    SweepTrial.objects.create(
+        sweep=sweep, number=3, settings={}, job=trained, state="ended", created_at=trained.submitted_at
+    )
+
+    assert "trial 3 of the sweep" in " ".join(page_of(reader).split())

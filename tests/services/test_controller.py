@@ -86,3 +86,22 @@ def test_old_replica_answers_until_a_new_one_does(make_service, make_replica, no
     advance(service, now, 1, 22)
     assert controller.ready_replicas(service) == [new]
     assert state_of(old) == JobState.STOPPING
+
+
+def test_a_service_that_cannot_be_kept_leaves_the_others_alone(
+    make_service, make_device, store_script, monkeypatch
+):
+    make_device(0)
+    job = {"command": ["python", "train.py"], "kind": "service", "max_retries": 0}
+    broken = make_service("broken", job_fields=["not", "an", "object"], min_replicas=1)
+    worse = make_service("worse", job_fields=job, min_replicas=1)
+    well = make_service("well", job_fields=job, min_replicas=1, bundle=store_script(b"print(1)\n"))
+    worse.min_replicas = "one"  # what no check of ours lets into the table
+    monkeypatch.setattr(controller.connection, "close", lambda: None)  # the test goes on with it
+
+    controller.advance_all([broken, worse, well])
+
+    broken.refresh_from_db()
+    assert broken.state == "failed"
+    assert "cannot be read" in broken.why["facts"]["problem"]
+    assert ServiceReplica.objects.filter(service=well).exists()

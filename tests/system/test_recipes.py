@@ -1,8 +1,11 @@
 """A checkpoint becomes a model, the model int8 by a job of its own, and that is a model again."""
 
+import json
+
 import pytest
 
 from tests.system.server import Server
+from tests.system.test_services import ask
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +28,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(400)
-def test_a_recipe_runs_in_the_sandbox_and_its_result_becomes_a_model(make_server):
-    server: Server = make_server("sim:1x2GiB").start()
-    trained = server.submit(SCRIPT, gpus=1, launcher="direct")
+def test_a_recipe_runs_in_the_sandbox_and_its_result_becomes_a_model_that_is_served(short_server):
+    server: Server = short_server
+    trained = server.submit(SCRIPT, gpus=0, launcher="direct")
     assert server.wait_for_end(trained, limit_s=120)["state"] == "succeeded", server.log(trained)
     server.post("/models", {"name": "small", "job": trained})
 
@@ -43,3 +46,10 @@ def test_a_recipe_runs_in_the_sandbox_and_its_result_becomes_a_model(make_server
         server.get("/models/small-int8")["values"]["accuracy"]
         == told["report"]["after"]["metrics"][0]["value"]
     )
+
+    server.post("/models/small/service", {})
+    key = server.post("/services/small/keys", {"name": "test"})["key"]
+    rows = json.dumps([[0.5] * 64] * 3).encode()
+    status, answer, _ = ask(server, "small", "/predict", key=key, body=rows)
+    assert status == 200, answer
+    assert len(answer["outputs"]) == 3

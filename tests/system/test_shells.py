@@ -68,6 +68,18 @@ def test_command_runs_in_a_job_and_gives_its_exit_status(server: Server, job: st
     assert audit == ["Opened a shell."]
 
 
+def test_ssh_runs_a_command_after_its_options_and_gives_its_exit_status(
+    server: Server, job: str, tmp_path: Path
+) -> None:
+    one = berth(server, tmp_path, "ssh", job, "--", "cat hello; exit 5")
+    several = berth(
+        server, tmp_path, "ssh", job, "--", "-o", "LogLevel=ERROR", "sh", "-c", "echo 'a  b'; exit 3"
+    )
+
+    assert (one.stdout, one.returncode) == ("from the job", 5), one.stderr
+    assert (several.stdout, several.returncode) == ("a  b\n", 3), several.stderr
+
+
 def test_newest_running_job_is_meant_without_a_name(server: Server, job: str, tmp_path: Path) -> None:
     answer = berth(server, tmp_path, "shell", "--", "echo", "$BERTH_JOB_ID", "a b")
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.training.recipe_models import SOURCES, train_owner, write_owner
 from training.checkpoint import store
-from training.recipes import changing, export, low_bits, measure, named, weights
+from training.recipes import changing, export, layers, low_bits, measure, mobile, named, weights
 from training.recipes.__main__ import main, run
 from training.recipes.gate import REPORT, Report
 from training.recipes.named import RecipeError
@@ -192,6 +192,44 @@ def test_explanations_add_up_to_the_answer(recipe: Recipes) -> None:
     assert float(report["facts"]["completeness_error"]) < 0.5
 
 
+def test_conductance_of_the_layer_before_the_head_adds_up_and_is_shown(
+    recipe: Recipes, trained: Path
+) -> None:
+    report = recipe("explain", "--samples", 3)
+
+    name = trained.name.rstrip("0123456789")
+    layer, shown_each = {
+        "convnet": ("0", 3),
+        "transformer": ("body.layers.0.linear2", 2),
+        "tabular": ("2", 2),
+    }[name]
+    assert report["facts"]["layer"] == layer
+    if name != "transformer":  # its residual path goes around the layer
+        assert float(report["facts"]["share of the answers through it"]) == pytest.approx(1, abs=0.05)
+    assert report["facts"]["pictures and tables"] == 3 * shown_each
+
+
+def test_conductance_of_a_linear_path_is_the_share_of_each_unit() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    rows = torch.randn(5, 3)
+
+    found = layers.conductance(model, "0", lambda values: model(values)[:, 0], rows, 4)
+
+    wanted = (model[0](rows) - model[0](torch.zeros(1, 3))) * model[1].weight
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_a_layer_is_named_and_one_that_there_is_not_is_refused_with_those_there_are(recipe: Recipes) -> None:
+    other = {"0": "0", "2": "0", "body.layers.0.linear2": "body.layers.0.linear1"}
+    usual = str(recipe("explain", "--samples", 2)["facts"]["layer"])
+
+    report = recipe("explain", "--samples", 2, "--layer", other[usual])
+
+    assert report["facts"]["layer"] == other[usual]
+    with pytest.raises(RecipeError, match=f"no layer 'nothing'; among its layers are .*{other[usual]}"):
+        recipe("explain", "--layer", "nothing")
+
+
 def test_data_is_found_beside_the_weights_of_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, path in (("DIGITS", "/data"), ("NET_1", "/one"), ("NET_2", "/two")):
         monkeypatch.setenv(f"{named.DATASET_PREFIX}{name}", path)
@@ -315,3 +353,74 @@ def test_intervals_shrink_with_more_samples_and_nan_is_refused() -> None:
     assert widths[0] > 10 * widths[1]
     with pytest.raises(RecipeError, match="accuracy is nan on the evaluation data"):
         measure.metrics_of([measure.Score("accuracy", torch.tensor([1.0, float("nan")]))])
+
+
+@pytest.fixture
+def phones(trained: Path) -> tuple[nn.Module, named.Batch]:
+    """An owner's model, and inputs of it."""
+    code = next(trained.glob("*_code.py"))
+    model = weights.load_into(named.build_model(f"{code}:build_model"), weights.read(trained / "model.pt"))
+    return model.eval(), named.read_samples(str(code), 4).first(2)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporters
+def test_an_executorch_file_answers_as_the_model_does(phones: tuple[nn.Module, named.Batch]) -> None:
+    pytest.importorskip("executorch", reason="executorch is not installed; CI does not install it")
+    model, (inputs, _) = phones
+
+    files, facts = mobile.export_for_phones(model, inputs)
+
+    assert list(files) == [mobile.PTE]
+    assert str(facts["phone_format"]).startswith("ExecuTorch")
+    assert float(facts["phone_difference"]) <= export.TOLERANCE
+    assert float(facts["phone_bytes"]) > 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporters
+def test_what_executorch_does_not_know_is_named() -> None:
+    pytest.importorskip("executorch", reason="executorch is not installed; CI does not install it")
+
+    class Inverts(nn.Module):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(values)
+
+    program = export.traced(Inverts(), (torch.eye(3)[None],), any_batch=False)
+
+    with pytest.raises(mobile.NotLowered, match=r"aten\.linalg_inv"):
+        mobile.to_executorch(program)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporters
+def test_an_onnx_file_for_phones_answers_and_names_what_phones_do_not_know(
+    phones: tuple[nn.Module, named.Batch],
+) -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason=f"{package} is not installed; CI does not install it")
+    model, (inputs, _) = phones
+    first = tuple(each[:1] for each in inputs)
+
+    data = mobile.optimized(export.to_onnx(export.traced(model, first, any_batch=False), first))
+    facts = mobile.check(data)
+
+    with torch.no_grad():
+        assert torch.allclose(export.run_onnx(data, first), model(*first), atol=export.TOLERANCE)
+    convolves = any(isinstance(each, nn.Conv2d) for each in model.modules())
+    assert facts.get("operators that phones do not know") == ("BatchNormalization" if convolves else None)
+
+
+def test_operators_and_types_that_phones_do_not_have_are_named_once() -> None:
+    known = [("", "Conv"), ("ai.onnx", "Relu"), ("com.microsoft", "FusedConv")]
+    strange = [("", "Einsum"), ("", "Einsum"), ("com.other", "Relu"), ("com.microsoft", "Attention")]
+
+    assert mobile.unknown(known, ["FLOAT", "INT64"]) == {}
+    assert mobile.unknown([*known, *strange], ["FLOAT", "DOUBLE", "FLOAT16"]) == {
+        "operators that phones do not know": "Attention, Einsum, Relu",
+        "types that phones do not know": "double, float16",
+    }
+
+
+def test_an_error_of_executorch_is_told_by_its_operators() -> None:
+    error = RuntimeError("Operator torch._ops.aten.linalg_inv_ex.default is not in Core ATen opset")
+
+    assert mobile.operators_in(error) == "aten.linalg_inv_ex.default"
+    assert mobile.operators_in(RuntimeError("no\nmore")) == "RuntimeError: no"

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from training.config import TrainConfig
-from training.recipes import changing, explain, export, folds, named, weights
+from training.recipes import changing, explain, export, folds, mobile, named, serving, weights
 from training.recipes.gate import (
     MAX_LOSS,
     VERSION,
@@ -37,10 +38,14 @@ class Recipe:
         torch.manual_seed(options.seed)
         self.settings = [_settings(text) for text in options.settings]
         self.model = self.build(weights.read(self.path), settings=self.settings_of(0))
-        self.samples = self.read(options.data or options.model.partition(":")[0])
         self.evaluate: Evaluate | None = (
             named.find_function(options.evaluate, "evaluate") if options.evaluate else None
         )
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The evaluation data; a model that only answers needs none."""
+        return self.read(self.options.data or self.options.model.partition(":")[0])
 
     def settings_of(self, number: int) -> dict[str, Any] | None:
         """The settings of one of the models, where they were given."""
@@ -155,6 +160,10 @@ def export_model(recipe: Recipe) -> Report:
     files, facts = export.export(recipe.model, inputs, onnx=not recipe.options.no_onnx)
     report = _report("export", before, None)
     report["facts"] |= facts
+    if recipe.options.mobile:
+        more, found = mobile.export_for_phones(recipe.model, inputs)
+        files |= more
+        report["facts"] |= found
     report["checkpoint"] = weights.save_files(files).name
     return report
 
@@ -163,10 +172,12 @@ def explain_model(recipe: Recipe) -> Report:
     measured = recipe.measure(recipe.model)
     inputs, targets = recipe.samples.first(recipe.options.samples)
     batch = tuple(each.to(recipe.device) for each in inputs), targets
-    found = explain.explain(recipe.model, batch)
+    found = explain.explain(recipe.model, batch, recipe.options.layer)
     report = _report("explain", measured, None)
     shown = explain.show(found, (inputs, targets))
     report["facts"] |= {"pictures and tables": shown, "completeness_error": found.completeness_error}
+    if found.layer:
+        report["facts"] |= {"layer": found.layer, "share of the answers through it": found.through_layer}
     return report
 
 
@@ -198,12 +209,14 @@ RECIPES: dict[str, Callable[[Recipe], Report]] = {
     "explain": explain_model,
 }
 
+SERVE = "serve"  # answers requests until it is stopped, so it has no report
+
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m training.recipes", description="Run a recipe on a model."
     )
-    parser.add_argument("recipe", choices=RECIPES)
+    parser.add_argument("recipe", choices=(*RECIPES, SERVE))
     parser.add_argument("--weights", required=True, help="file or folder of the model")
     parser.add_argument("--model", required=True, help="function that builds it, as train.py:build_model")
     parser.add_argument("--data", help="function that returns the evaluation data")
@@ -217,6 +230,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-loss", type=_number, default=MAX_LOSS, help="accuracy that may be lost")
     parser.add_argument("--folds", type=int, default=0, help="parts for cross-validation")
     parser.add_argument("--no-onnx", action="store_true", help="export a torch program alone")
+    parser.add_argument("--mobile", action="store_true", help="export a file for phones as well")
     parser.add_argument("--bits", type=int, choices=(4, 8), default=8, help="of a quantized weight")
     parser.add_argument("--qat", action="store_true", help="train with rounded weights before they are kept")
     parser.add_argument("--amount", type=_share, default=0.5, help="share of weights to prune")
@@ -232,6 +246,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="JSON for the function that builds each model, in order",
     )
     parser.add_argument("--samples", type=int, default=8, help="samples to explain")
+    parser.add_argument("--layer", help="layer whose units are explained, by its name in the model")
     return parser.parse_args(arguments)
 
 
@@ -273,6 +288,9 @@ def run(arguments: Sequence[str] | None = None) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> Any:
     try:
+        if (options := parse(arguments)).recipe == SERVE:
+            serving.serve(Recipe(options).model)
+            return
         report = run(arguments)
     except RecipeError as error:
         write_error(str(error))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from training.recipes import layers
 from training.recipes.measure import answer
 from training.recipes.named import Batch, RecipeError
 from training.report import default_reporter
@@ -24,15 +25,22 @@ class Explanation:
     completeness_error: (
         float  # largest difference between the attributions' sum and what they should add up to
     )
+    layer: str  # whose units ``conductance`` is of; empty for a model without such a layer
+    conductance: Tensor | None  # in the shape of the layer's output
+    through_layer: float  # share of the answers that flows through it; a residual path goes around it
 
 
-def explain(model: nn.Module, batch: Batch) -> Explanation:
+def explain(model: nn.Module, batch: Batch, layer: str | None = None) -> Explanation:
     """Attribute answers to inputs by integrated gradients (Sundararajan et al., 2017) and by plain gradients.
 
+    The units of a layer get their conductance (Dhamdhere et al., 2018): how much of the answer flows through them.
     Inputs that are whole numbers, such as tokens, are explained by what their embedding makes of them.
 
+    Args:
+        layer: name of a module; default: the last convolution or linear layer before the head.
+
     Raises:
-        RecipeError: the model has several inputs, or whole numbers without an embedding.
+        RecipeError: the model has several inputs, whole numbers without an embedding, or no such layer.
     """
     inputs, _ = batch
     if len(inputs) != 1:
@@ -51,9 +59,14 @@ def explain(model: nn.Module, batch: Batch) -> Explanation:
     with torch.no_grad():
         expected = chosen(start) - chosen(torch.zeros_like(start))
     error = (integrated.flatten(1).sum(1) - expected).abs().max()
-    if inputs[0].is_floating_point():
-        return Explanation(integrated, saliency, answers, float(error))
-    return Explanation(integrated.sum(-1), saliency.sum(-1), answers, float(error))
+    if not inputs[0].is_floating_point():
+        integrated, saliency = integrated.sum(-1), saliency.sum(-1)
+    name = layer or layers.before_head(model, lambda: forward(start.detach().requires_grad_()))
+    if name is None:
+        return Explanation(integrated, saliency, answers, float(error), "", None, 0.0)
+    conductance = layers.conductance(model, name, chosen, start, STEPS)
+    through = float(conductance.sum() / expected.sum()) if expected.sum() else 0.0
+    return Explanation(integrated, saliency, answers, float(error), name, conductance, round(through, 3))
 
 
 def _by_class(outputs: Tensor) -> Tensor:
@@ -122,7 +135,27 @@ def show(explanation: Explanation, batch: Batch) -> int:
         else:
             reporter.report(1, table={f"attributions, {name}": _rows(inputs[index], integrated, saliency)})
             count += 1
+        if explanation.conductance is not None:
+            title = f"conductance of {explanation.layer}, {name}"
+            _show_conductance(title, explanation.conductance[index].cpu().float(), inputs[index])
+            count += 1
     return count
+
+
+def _show_conductance(title: str, values: Tensor, sample: Tensor) -> None:
+    """Report what flows through the layer: a picture over the input's own size, else the units that matter most."""
+    is_image = sample.is_floating_point() and sample.ndim in (2, 3) and values.ndim == 3
+    if is_image:
+        size = tuple(sample.shape[-2:])
+        picture = nn.functional.interpolate(_picture(values)[None, None], size=size, mode="nearest")[0, 0]
+        default_reporter().report(1, image={title: picture})
+        return
+    # Of a sequence the positions: their features together are what one reads.
+    unit = "unit" if values.ndim == 1 else "position"
+    flat = values if values.ndim == 1 else values.flatten(1).sum(1)
+    order = flat.abs().argsort(descending=True)[:MOST_FEATURES].tolist()
+    rows = [{unit: each, "conductance": float(flat[each])} for each in order]
+    default_reporter().report(1, table={title: rows})
 
 
 def _picture(values: Tensor) -> Tensor:

@@ -30,41 +30,47 @@ def export(
     """
     model = model.cpu().eval()
     inputs = tuple(each.cpu() for each in inputs)
-    program = _traced(model, inputs)
+    program = traced(model, inputs)
     with torch.no_grad():
         wanted = answer(model, inputs)
-        difference = _difference(wanted, answer(program.module(), inputs), "The exported program")
+        of_program = difference(wanted, answer(program.module(), inputs), "The exported program")
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
-    files: dict[str, Writer] = {PROGRAM: _writer(buffer.getvalue())}
+    files: dict[str, Writer] = {PROGRAM: writer(buffer.getvalue())}
     facts: dict[str, float | str] = {
-        "export_difference": difference,
+        "export_difference": of_program,
         "program_bytes": len(buffer.getvalue()),
         "operators": len({str(node.target) for node in program.graph.nodes if node.op == "call_function"}),
     }
     if onnx:
         data = to_onnx(program, inputs)
-        facts["onnx_difference"] = _difference(wanted, run_onnx(data, inputs), "The ONNX model")
+        facts["onnx_difference"] = difference(wanted, run_onnx(data, inputs), "The ONNX model")
         facts["onnx_bytes"] = len(data)
-        files[ONNX] = _writer(data)
+        files[ONNX] = writer(data)
     return files, facts
 
 
-def _writer(data: bytes) -> Writer:
+def writer(data: bytes) -> Writer:
     return lambda file: file.write(data)
 
 
-def _traced(model: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
-    """The program for any batch size, else for the size of the inputs."""
+def traced(
+    model: nn.Module, inputs: tuple[Tensor, ...], *, any_batch: bool = True
+) -> torch.export.ExportedProgram:
+    """The program for any batch size, else for the size of the inputs.
+
+    Raises:
+        RecipeError: the model cannot be traced.
+    """
     batch = torch.export.Dim("batch", min=1)
     shapes: Sequence[tuple[dict[int, Any], ...] | None] = (tuple({0: batch} for _ in inputs), None)
     problem: Exception | None = None
-    for shape in shapes:
+    for shape in shapes if any_batch else [None]:
         try:
             return torch.export.export(model, inputs, dynamic_shapes=shape)
         except Exception as error:  # noqa: BLE001 -- tracing other people's models raises errors of many types
             problem = error  # a model may fix its batch
-    raise RecipeError(f"torch.export cannot trace the model: {_first_line(problem)}") from problem
+    raise RecipeError(f"torch.export cannot trace the model: {first_line(problem)}") from problem
 
 
 def to_onnx(program: torch.export.ExportedProgram, inputs: tuple[Tensor, ...]) -> bytes:
@@ -102,7 +108,7 @@ def say_unknown(error: BaseException) -> str:
             named = _OPERATORS.search(text, max(at, 0))
             operator = named[0].rstrip(".") if named else _between(text[max(at, 0) :])
             return f"ONNX does not know the operator {operator}; write the layer with others, or export without ONNX."
-    return f"ONNX cannot express the model: {_first_line(error)}"
+    return f"ONNX cannot express the model: {first_line(error)}"
 
 
 def _between(text: str) -> str:
@@ -110,15 +116,24 @@ def _between(text: str) -> str:
     return found[1] if found else text[:80]
 
 
-def run_onnx(data: bytes | str | Path, inputs: Sequence[Tensor]) -> Tensor:
-    """The first output of an ONNX model, by ONNX Runtime on the CPU."""
+def runtime_of_onnx() -> Any:
+    """ONNX Runtime's package, which only the job's environment has.
+
+    Raises:
+        RecipeError: it has not.
+    """
     try:
         import onnxruntime
     except ImportError as error:
         raise RecipeError(
             f"The check of an ONNX model needs a package: add onnxruntime ({error})."
         ) from error
-    session = onnxruntime.InferenceSession(
+    return onnxruntime
+
+
+def run_onnx(data: bytes | str | Path, inputs: Sequence[Tensor]) -> Tensor:
+    """The first output of an ONNX model, by ONNX Runtime on the CPU."""
+    session = runtime_of_onnx().InferenceSession(
         data if isinstance(data, bytes) else str(data), providers=["CPUExecutionProvider"]
     )
     names = [each.name for each in session.get_inputs()]
@@ -126,7 +141,7 @@ def run_onnx(data: bytes | str | Path, inputs: Sequence[Tensor]) -> Tensor:
     return torch.from_numpy(found[0])
 
 
-def _difference(wanted: Tensor, found: Tensor, what: str) -> float:
+def difference(wanted: Tensor, found: Tensor, what: str) -> float:
     """The largest difference of two results.
 
     Raises:
@@ -136,14 +151,14 @@ def _difference(wanted: Tensor, found: Tensor, what: str) -> float:
         raise RecipeError(
             f"{what} answers with shape {list(found.shape)}, the model with {list(wanted.shape)}."
         )
-    difference = float((wanted - found).abs().max())
+    largest = float((wanted - found).abs().max())
     if not torch.allclose(wanted, found, rtol=TOLERANCE, atol=TOLERANCE):
         raise RecipeError(
-            f"{what} differs from the model by {difference:.3g}; {TOLERANCE:g} is the most that is accepted."
+            f"{what} differs from the model by {largest:.3g}; {TOLERANCE:g} is the most that is accepted."
         )
-    return difference
+    return largest
 
 
-def _first_line(error: BaseException | None) -> str:
+def first_line(error: BaseException | None) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"

@@ -245,6 +245,11 @@ SAMPLES = {
         "berth model quantize digits --model train.py:build_model",
         'berth.run_recipe("digits", "quantize", model="train.py:build_model")',
     ),
+    "serve_model": Sample(
+        {"model": "train.py:build_model", "gpu_memory_gib": 4},
+        "berth model serve digits --model train.py:build_model --gpu-memory 4",
+        'berth.serve_model("digits", model="train.py:build_model", gpu_memory_gib=4)',
+    ),
     "list_recipes": Sample(None, "berth model recipes digits", 'berth.recipes("digits")'),
     "remove_model": Sample(None, "berth model rm digits", 'berth.remove_model("digits")'),
     "register_dataset": Sample(

@@ -1,7 +1,6 @@
 """Models: checkpoints that people chose, named and versioned, with where they came from and what reads them."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
@@ -16,7 +15,7 @@ from orchestrator.api.http.reading import Body
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.sweeps import find_sweep
 from orchestrator.exceptions import NotFound
-from orchestrator.jobs import datasets, promotion, pushing, steering
+from orchestrator.jobs import promotion, pushing, steering
 from orchestrator.jobs.results import printable
 from orchestrator.models import Job, ModelVersion, RungReport
 from orchestrator.people import audit
@@ -122,7 +121,7 @@ def make_model(request: ApiRequest, body: ModelIn) -> ModelOut:
 def download_model(request: ApiRequest, name: str, chosen: Query[ModelFile]) -> Download:
     """The files of a model as a tar archive, or one of them."""
     model = promotion.find(name, request.user)
-    folder = _folder(model)
+    folder = promotion.folder_of(model)
     if chosen.file is not None:
         return send_file(request, open_named(folder, chosen.file), chosen.file)
     return send_tar(request, folder, f"{model.dataset.name}-{model.dataset.version}", {})
@@ -132,7 +131,7 @@ def download_model(request: ApiRequest, name: str, chosen: Query[ModelFile]) -> 
 def get_model(request: ApiRequest, name: str) -> ModelDetailOut:
     """One model by name@version, or the newest version by name alone; person/name for another person's."""
     model = promotion.find(name, request.user)
-    files, _ = list_files(_folder(model))
+    files, _ = list_files(promotion.folder_of(model))
     return ModelDetailOut(
         **show_model(model).model_dump(),
         files=[ModelFileOut(path=printable(each.path), size_bytes=each.status.st_size) for each in files],
@@ -171,12 +170,6 @@ def show_model(model: ModelVersion) -> ModelOut:
         created_at=dataset.created_at,
         download=f"/api/v1/models/{quote(dataset.reference)}/download",
     )
-
-
-def _folder(model: ModelVersion) -> Path:
-    """The folder of a version's files, also where the dataset is a single one."""
-    path = datasets.checked_path(model.dataset)
-    return path if path.is_dir() else path.parent
 
 
 def _best_of(request: ApiRequest, text: str | None) -> Job:

@@ -7,18 +7,25 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
+from orchestrator.api.resources.services import ServiceOut, show_service
 from orchestrator.jobs import promotion
 from orchestrator.models import ModelRecipe
 from orchestrator.people import audit
 from orchestrator.recipes import creation, listing
-from orchestrator.recipes.asking import RecipeSpec
+from orchestrator.recipes.asking import RecipeSpec, ServeSpec
 from orchestrator.recipes.report import ReportOut
+from orchestrator.services import listing as listing_of_services
+from orchestrator.services import model_service
 
 router = Router()
 
 
 class RecipeIn(RecipeSpec):
     """What to do with a model; its job's own code builds it and gives the evaluation data."""
+
+
+class ServeIn(ServeSpec):
+    """A service of a model; its other rules can be changed later, as those of any service."""
 
 
 class RecipeOut(BaseModel):
@@ -57,6 +64,20 @@ def list_recipes(request: ApiRequest, name: str, asked: Query[Paging]) -> Page[R
     """The recipes of a model and the one that made it, newest first, each with its report."""
     model = promotion.find(name, request.user)
     return page(Page[RecipeOut], request, listing.of_model(model), asked, show=show_recipe)
+
+
+@router.post("/{path:name}/service", response={201: ServiceOut})
+def serve_model(request: ApiRequest, name: str, body: ServeIn) -> ServiceOut:
+    """Begin a service that answers with the model; the code of the model's job builds it.
+
+    It answers POST requests with JSON: a batch of inputs as a list, or {"inputs": [...]}.
+    """
+    model = promotion.find(name, request.user)
+    service = model_service.serve(request.user, model, body)
+    if model.dataset.owner_id != request.user.pk:
+        text = f"Began the service {service} with it."
+        audit.record(request.user, "model.serve", f"model {model}", text, address=audit.address_of(request))
+    return show_service(listing_of_services.row_of(service), request)
 
 
 def show_recipe(recipe: ModelRecipe) -> RecipeOut:

@@ -87,7 +87,7 @@ class KeyOut(BaseModel):
 def list_services(request: ApiRequest) -> Page[ServiceOut]:
     """The services that the caller may see, by name."""
     rows = listing.services_of(request.user)
-    return whole(Page[ServiceOut], [_show(row, request) for row in rows])
+    return whole(Page[ServiceOut], [show_service(row, request) for row in rows])
 
 
 @router.post(
@@ -97,14 +97,16 @@ def begin_service(request: ApiRequest) -> ServiceOut:
     """Begin a service; its first replica starts with the first request, or now with min_replicas."""
     submit = read_submit(request, "service")
     spec = asking.parse(submit.job)
-    made = creation.create(request.user, spec, script=submit.script, bundle=submit.bundle)
-    return _show(listing.row_of(made), request)
+    made = creation.create(
+        request.user, spec, script=submit.script, bundle=submit.bundle, uploaded=_uploaded(request)
+    )
+    return show_service(listing.row_of(made), request)
 
 
 @router.get("/{name}", response=ServiceOut)
 def get_service(request: ApiRequest, name: str) -> ServiceOut:
     """One service by its name."""
-    return _show(listing.row_of(listing.find(request.user, name)), request)
+    return show_service(listing.row_of(listing.find(request.user, name)), request)
 
 
 @router.patch(
@@ -120,9 +122,9 @@ def change_service(request: ApiRequest, name: str) -> ServiceOut:
     """Change rules or job; replicas of a new job take over once they are ready, then the old ones stop."""
     service = _steered(request, name)
     changes = asking.parse_changes(read_object(request.body))
-    creation.update(request.user, service, changes)
+    creation.update(request.user, service, changes, uploaded=_uploaded(request))
     _note(request, service, "service.change", f"Changed {', '.join(sorted(changes.model_fields_set))}.")
-    return _show(listing.row_of(service), request)
+    return show_service(listing.row_of(service), request)
 
 
 @router.post(
@@ -137,7 +139,7 @@ def change_service_code(request: ApiRequest, name: str) -> ServiceOut:
     changes = asking.parse_changes(submit.job) if submit.job else asking.ServiceChanges()
     creation.update(request.user, service, changes, script=submit.script, bundle=submit.bundle)
     _note(request, service, "service.change", "Changed its code.")
-    return _show(listing.row_of(service), request)
+    return show_service(listing.row_of(service), request)
 
 
 @router.post("/{name}/stop", response=ServiceOut)
@@ -146,7 +148,7 @@ def stop_service(request: ApiRequest, name: str) -> ServiceOut:
     service = _steered(request, name)
     creation.stop(service, by=request.user.get_username())
     _note(request, service, "service.stop", "Stopped it.")
-    return _show(listing.row_of(service), request)
+    return show_service(listing.row_of(service), request)
 
 
 @router.post("/{name}/start", response=ServiceOut)
@@ -155,7 +157,7 @@ def start_service(request: ApiRequest, name: str) -> ServiceOut:
     service = _steered(request, name)
     creation.start(service)
     _note(request, service, "service.start", "Started it.")
-    return _show(listing.row_of(service), request)
+    return show_service(listing.row_of(service), request)
 
 
 @router.delete("/{name}", response={204: None})
@@ -185,6 +187,11 @@ def remove_service_key(request: ApiRequest, name: str, key: str) -> Status[None]
     return Status(204, None)
 
 
+def _uploaded(request: ApiRequest) -> str | None:
+    """The bundle that a form of ours proves the caller to have uploaded; nothing that is sent can name it."""
+    return getattr(request, "uploaded", None)
+
+
 def _steered(request: ApiRequest, name: str) -> Service:
     service = listing.find(request.user, name)
     creation.check_steer(request.user, service)
@@ -198,7 +205,7 @@ def _note(request: ApiRequest, service: Service, action: str, text: str) -> None
         audit.record(request.user, action, subject, text, address=audit.address_of(request))
 
 
-def _show(row: ServiceRow, request: ApiRequest) -> ServiceOut:
+def show_service(row: ServiceRow, request: ApiRequest) -> ServiceOut:
     service = row.service
     replicas = [
         ReplicaOut(
@@ -217,7 +224,7 @@ def _show(row: ServiceRow, request: ApiRequest) -> ServiceOut:
         state=service.state,
         reason=say_json(service.why),
         why=FactOut(**service.why) if service.why else None,
-        runs=" ".join(service.job_fields.get("command", [])),
+        runs=listing.words_of(service),
         revision=service.revision,
         replicas=replicas,
         ready=row.ready,

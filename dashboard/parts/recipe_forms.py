@@ -1,0 +1,185 @@
+"""The recipes of a model as forms: what each does, and the fields that it asks for, which are REST's."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeField:
+    """One field; ``control`` is number, choice, check or text, ``name`` has the kind that ``rest_form`` reads."""
+
+    name: str
+    label: str
+    hint: str = ""
+    placeholder: str = ""
+    control: str = "text"
+    choices: tuple[tuple[str, str], ...] = ()
+    value: str = ""  # of a check: what it sends when it is not ticked
+
+    @property
+    def key(self) -> str:
+        """The name without its kind, for the ids of controls."""
+        return self.name.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeForm:
+    """One recipe with its own fields; those of ``FUNCTIONS`` follow where it reads them."""
+
+    kind: str
+    title: str
+    about: str
+    fields: tuple[RecipeField, ...] = ()
+    has_gate: bool = False
+    makes_model: bool = False
+    measures: bool = True  # with a function of the owner's
+
+
+GATE = RecipeField(
+    "max_loss:number",
+    "Accuracy that may be lost",
+    "The gate: a result that loses more becomes no model. For an error, its relative growth.",
+    "0.02",
+    "number",
+)
+NAME = RecipeField("name:optional", "Name of the new model", "Empty: this name with a suffix.")
+TRAIN = RecipeField(
+    "train:optional", "Function that trains", "Of a model and data.", placeholder="train.py:train_model"
+)
+OTHERS = RecipeField(
+    "others:words", "Other models", "With commas between them, each with its version.", "digits@2, digits@3"
+)
+BUILDS = RecipeField(
+    "model:optional",
+    "Function that builds the model",
+    "Empty: build_model of the job's script.",
+    "train.py:build_model",
+)
+DATA = RecipeField(
+    "data:optional",
+    "Function with evaluation data",
+    "Empty: evaluation_data of the same file.",
+    "train.py:evaluation_data",
+)
+EVALUATE = RecipeField(
+    "evaluate:optional",
+    "Function that evaluates",
+    "Empty: accuracy and loss, or errors.",
+    "metrics.py:evaluate",
+)
+FORMS = (
+    RecipeForm(
+        "evaluate",
+        "Evaluate",
+        "metrics with 95 % confidence intervals, size, latency and memory",
+        (
+            RecipeField("limit:number", "Gate: the first metric reaches", "Empty: no gate.", "0.9", "number"),
+            RecipeField("folds:number", "Folds", "Cross-validates; needs the function below.", "5", "number"),
+            TRAIN,
+        ),
+    ),
+    RecipeForm(
+        "export",
+        "Export",
+        "a torch program and ONNX, which answer the same inputs as the model does",
+        (
+            RecipeField("onnx:switch", "ONNX beside the torch program", control="check", value="on"),
+            RecipeField(
+                "mobile:switch",
+                "For phones too",
+                "An ExecuTorch file where executorch is among the packages, else ONNX with its operators checked.",
+                control="check",
+            ),
+        ),
+        makes_model=True,
+        measures=False,
+    ),
+    RecipeForm(
+        "quantize",
+        "Quantize",
+        "weights as int8 or int4, measured before and after",
+        (
+            RecipeField(
+                "bits:number", "Bits of a weight", control="choice", choices=(("8", "8"), ("4", "4"))
+            ),
+            RecipeField("qat:switch", "Train with rounded weights first", control="check"),
+            RecipeField(
+                "train:optional", "Function that trains", "Only with the box ticked.", "train.py:train_model"
+            ),
+        ),
+        has_gate=True,
+        makes_model=True,
+    ),
+    RecipeForm(
+        "prune",
+        "Prune",
+        "the smallest weights become zero; a function of yours may train the others again",
+        (
+            RecipeField("amount:number", "Share of the weights", "", "0.5", "number"),
+            RecipeField("structured:switch", "Whole output channels", control="check"),
+            TRAIN,
+        ),
+        has_gate=True,
+        makes_model=True,
+    ),
+    RecipeForm(
+        "distil",
+        "Distil",
+        "a smaller model learns the answers of this one",
+        (
+            RecipeField("student", "Function that builds the student", "Needed.", "train.py:build_student"),
+            RecipeField("epochs:number", "Epochs", "", "5", "number"),
+            RecipeField("learning_rate:number", "Learning rate", "", "0.001", "number"),
+        ),
+        has_gate=True,
+        makes_model=True,
+    ),
+    RecipeForm(
+        "average",
+        "Average",
+        "the mean of the weights of models of one shape",
+        (OTHERS,),
+        has_gate=True,
+        makes_model=True,
+    ),
+    RecipeForm(
+        "ensemble",
+        "Ensemble",
+        "the mean of the answers of several models, measured beside this one",
+        (OTHERS,),
+    ),
+    RecipeForm(
+        "explain",
+        "Explain",
+        "which inputs and which units of a layer the answers depend on, as pictures and tables",
+        (
+            RecipeField("samples:number", "Samples", "", "8", "number"),
+            RecipeField(
+                "layer:optional",
+                "Layer",
+                "How much flows through its units. Empty: the last before the head.",
+                "layer4.1.conv2",
+            ),
+        ),
+        measures=False,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownForm:
+    """A form with all of its fields in their order."""
+
+    form: RecipeForm
+    own: tuple[RecipeField, ...]
+    functions: tuple[RecipeField, ...]
+
+
+def shown_forms() -> list[ShownForm]:
+    return [
+        ShownForm(
+            form,
+            (*form.fields, *([GATE] if form.has_gate else []), *([NAME] if form.makes_model else [])),
+            (BUILDS, DATA, *([EVALUATE] if form.measures else [])),
+        )
+        for form in FORMS
+    ]

@@ -1,0 +1,17 @@
+// A form with code: a file that is dropped anywhere on its page, and the first field that is wrong.
+import { by } from "./dom.js";
+import "./shell.js";
+
+const file = by("file");
+const drop = by("drop");
+addEventListener("dragover", (event) => {
+  event.preventDefault();
+  drop.classList.add("is-over");
+});
+addEventListener("dragleave", (event) => event.relatedTarget === null && drop.classList.remove("is-over"));
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  drop.classList.remove("is-over");
+  if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
+});
+document.querySelector("[aria-invalid=true]")?.focus();
