@@ -11,7 +11,7 @@ _PARTS = re.compile(r"[^A-Za-z0-9]+")
 _NO_LOSS = frozenset(
     {"scale", "scaler", "weight", "weights", "coef", "coeff", "lambda", "threshold", "smoothing"}
 )
-_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "cv"})
 # Training losses first; Hugging Face's "train_loss" is the mean over the whole run, logged at its end.
 _MAIN = ("train/loss", "loss", "train_loss", "loss_train", "training_loss", "total_loss", "lm_loss")
 _OTHER, _EVALUATED = len(_MAIN), len(_MAIN) + 1
@@ -22,7 +22,7 @@ _RANKS = [re.compile(each) for each in (r"(?:_per_s|/s)$", r"(?:^|[/_])lr$", r"g
 def is_loss(name: str) -> bool:
     """Whether a metric is a loss: ``Loss``, ``train/loss``, ``Loss_D``, ``box_loss``, ``CrossEntropyLoss``."""
     parts = _parts(name)
-    return any(part.endswith(("loss", "losses")) for part in parts) and _NO_LOSS.isdisjoint(parts)
+    return any(part.endswith(("loss", "losses", "verlust")) for part in parts) and _NO_LOSS.isdisjoint(parts)
 
 
 _LOW = frozenset(
@@ -33,6 +33,7 @@ _HIGH = frozenset(
         *(
             "acc",
             "accuracy",
+            "genauigkeit",
             "top1",
             "top5",
             "f1",

@@ -273,7 +273,7 @@ class Sections {
 }
 
 function isLoss(name) {
-  return /loss/i.test(name);
+  return /loss|verlust/i.test(name);
 }
 
 function titleOf(name) {

@@ -13,6 +13,7 @@ from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.linux.processes import boot_id
 from orchestrator.supervisor.watch.finished_files import FinishedFiles
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -305,6 +306,81 @@ def test_a_file_whose_name_is_no_text_does_not_keep_a_checkpoint_from_being_kept
     save(job.checkpoints / os.fsdecode(b"caf\xe9.txt"))
 
     assert [shown(generation) for generation in collect().taken] == [["ckpt.pt"]]
+
+
+# Folders that are written over in place
+
+
+def rewrite(job, *names, number):
+    """Replace these files of one folder, as one save after another does."""
+    for name in names:
+        part = save(
+            job.checkpoints / "state" / f"{name}.tmp", zipped(b"save %d of %s" % (number, name.encode()))
+        )
+        part.replace(part.with_suffix(""))
+
+
+SHARDS = ("__0_0.distcp", "__1_0.distcp", ".metadata")
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_folder_between_the_files_of_two_saves_waits_for_the_others(job, collect, written):
+    assert not collect().taken
+    rewrite(job, *SHARDS, number=1)
+    assert len(collect().taken) == 1
+
+    rewrite(job, *SHARDS[:written], number=2)
+    between = collect()
+    rewrite(job, *SHARDS[written:], number=2)
+
+    assert (between.taken, [each.name for each in between.refused]) == ([], ["state"])
+    wait_until(lambda: collect().taken)
+
+
+def test_a_folder_between_the_files_of_two_saves_is_not_kept_after_a_kill_either(job, collect):
+    assert not collect().taken
+    rewrite(job, *SHARDS, number=1)
+    [kept] = collect().taken
+
+    rewrite(job, SHARDS[0], number=2)
+    collect(alive=False, last=True)
+
+    assert GenerationStore(job).list() == [kept]
+
+
+def test_a_folder_that_nobody_watched_must_be_quiet_for_longer_than_its_files_are_apart(job, collect):
+    rewrite(job, *SHARDS, number=1)
+    time.sleep(0.4)  # the training between two saves
+    rewrite(job, SHARDS[0], number=2)
+
+    assert not collect().taken
+    rewrite(job, *SHARDS[1:], number=2)
+
+    wait_until(lambda: collect().taken)
+
+
+def test_a_file_with_a_rhythm_of_its_own_is_kept_beside_the_others(job, collect):
+    assert not collect().taken
+    rewrite(job, *SHARDS, "best.pt", number=1)
+    collect()
+    taken = []
+    for number in range(2, 6):
+        rewrite(job, *SHARDS, number=number)
+        taken.append(len(collect().taken))
+
+    assert taken == [0, 0, 1, 1]  # three saves without it show that it does not belong to each
+
+
+def test_shards_of_a_gpu_that_the_job_lost_do_not_stop_the_keeping(job, collect):
+    assert not collect().taken
+    rewrite(job, *SHARDS, number=1)
+    collect()
+    taken = []
+    for number in range(2, 5):
+        rewrite(job, SHARDS[0], SHARDS[2], number=number)
+        taken.append(len(collect().taken))
+
+    assert taken == [0, 0, 1]
 
 
 # Killed writers

@@ -31,7 +31,7 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
         not words.strip().endswith("%")
         and bar >= 2
         and texts[bar - 1].strip() == "/"
-        and not texts[bar - 2].strip()
+        and texts[bar - 2].strip() in ("", "step")
     ):
         return _keras_bar(texts, bar)
     if bar + 2 > last or not _OF.fullmatch(texts[bar + 1].strip()) or behind.strip():
@@ -75,7 +75,8 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
     others = [word for word in words if word not in named and word not in NEUTRAL_IN_BARS]
     if others and others[0] not in TRAINING_BARS:
         return None
-    return "epochs" if builder.epoch is None and others and set(others) <= {"epoch", "epochs"} else "steps"
+    counts_epochs = builder.epoch is None and others and set(others) <= {"epoch", "epochs"}
+    return "epochs" if counts_epochs and "#" not in "".join(before) else "steps"  # "Epoch #1: 5%"
 
 
 def _metrics_next_to(builder: Builder, texts: tuple[str, ...], first: int, last: int) -> tuple[Field, ...]:

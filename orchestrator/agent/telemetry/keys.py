@@ -24,7 +24,7 @@ _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
 # "train.py:12", "(trainer:464)".
 _SOURCE = re.compile(r"\w\.\w[\w.]{0,99}$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
-_ATTACHED = re.compile(r"[A-Za-z\u00b5%][A-Za-z/]{0,12}(?![\w=:])")
+_ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
 _WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
     r"""(?P<scale>[kKMBGT](?:(?![A-Za-z])|(?=(?:img|tok|samples|it)s?/s)))?\s?
@@ -88,6 +88,8 @@ class Key(NamedTuple):
         words = self.words
         if len(words) > 1:
             words = tuple(word.lower() for word in words if word.lower() not in LEFT_OUT) or words[-1:]
+        if len(words) > 1 and words[-1].startswith(f"{words[0]}_"):
+            words = words[-1:]  # "CV info cv_loss"
         qualifier = self.qualifier.strip("%()/")
         unit = _TIMES.get(qualifier.lower()) or _SIZES.get(qualifier.lower(), "")
         suffix = suffix or ("percent" if self.qualifier == "%" else unit)
@@ -142,6 +144,8 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     segment = _DELIMITER.split(head)[-1]
     words = [word.strip("'\"`.,!?") for word in segment.split()]
     words = [word for word in words if word and word.lower() not in LEVELS]
+    if len(words) > 1 and words[-1] == "#":  # "Epoch #1"
+        del words[-1]
     if not words or not _WORD.fullmatch(words[-1]):
         return None
     names = all(_WORD.fullmatch(word) for word in words)

@@ -17,10 +17,10 @@ from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
-from orchestrator.agent.telemetry.shapes import read_shape
+from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
-from orchestrator.agent.telemetry.vocabulary import HINTS
+from orchestrator.agent.telemetry.vocabulary import EVALUATION, HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
@@ -40,6 +40,11 @@ class LineValues(NamedTuple):
 
 
 _DIGIT = re.compile(r"\d")
+# "Test Error:", above the values of an evaluation.
+_HEADING = re.compile(
+    rf"\W{{0,20}}(?:[A-Za-z]{{1,12}}\s)?({'|'.join(sorted(EVALUATION))})(?:\s[A-Za-z]{{1,12}}){{0,2}}\s?:\s{{0,8}}",
+    re.IGNORECASE,
+)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
     r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
@@ -92,10 +97,16 @@ class LineParser:
         line = visible_text(line)
         if not line or (self.muting.active and self.muting.covers(line)):
             return None
+        if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
+            self.progress.heading = heading[1].lower()
+            return None
         if not self._may_tell(line):
+            self.progress.heading = ""
             return None
         texts, numbers = split_numbers(line)
         layout = layout_of(texts)
+        if layout is None or layout.kind is Kind.PROGRESS:
+            self.progress.heading = ""
         if layout is None:
             return None
         match layout.kind:
@@ -139,13 +150,24 @@ class LineParser:
         else:
             total = _total(layout.step, numbers)
             unit = SAMPLE if layout.samples else STEP
-            if layout.counts_all or not (layout.epoch or layout.within or progress.announced):
+            names_epoch = layout.epoch is not None or layout.within
+            if layout.counts_all:
                 _, total = progress.move(step, total, unit)
+            elif not names_epoch and (position := self._second(layout.step, numbers, step)) is not None:
+                progress.note_epoch(float(step), None)
+                _, total = progress.move_within(position, None, sure=True, unit=unit)
+            elif not (names_epoch or progress.announced):
+                _, total = progress.move_round(step, total, unit)
             else:
                 _, total = progress.move_within(
                     step, total, sure=layout.within or _belongs(layout), unit=unit
                 )
         return self._line(total, values)
+
+    def _second(self, slot: Slot, numbers: list[str], count: int) -> int | None:
+        """The second number of "2/300" if it is the position, and the first the epoch; None if it is a total."""
+        second = None if slot.of is None else _whole(numbers[slot.of], INT64_LAST, slot.of_scale)
+        return second if second is not None and self.progress.is_second(count, second) else None
 
     def _note_epoch(
         self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
@@ -167,6 +189,8 @@ class LineParser:
         values = _values_of(layout.fields, numbers)
         if not values or (self.progress.step is None and not layout.printed_dict):
             return None
+        if self.progress.heading:
+            values = of_part(values, self.progress.heading)
         # Of a training that prints once per epoch, the epoch's own line named all of them.
         return self._line(self.progress.total_epochs if self.progress.unit == EPOCH else None, values)
 

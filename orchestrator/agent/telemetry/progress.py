@@ -19,17 +19,29 @@ class Progress:
     first_epoch: int = 1  # 0 once an epoch 0 was seen
     announced: bool = False  # a line named only the epoch: the next lines belong to it
     lines: int = 0
+    heading: str = ""  # "test" of "Test Error:": the values below it are of that evaluation
     # A counter that restarts in each epoch.
     length: int | None = None  # counts in an epoch
     position: int | None = None
     position_epoch: float | None = None
     stride: int = 1
     restarts: bool | None = None  # whether it restarts; None: unknown so far
+    # A counter without an epoch, which may restart as well.
+    first_count: int | None = None
+    last_count: int | None = None
+    count_total: int | None = None
+    count_stride: int = 1
+    count_base: int = 0
+    pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
+    second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
     # The training's bar, if no epoch is next to it.
     bar_total: int | None = None
     bar_at: int = 0
     bar_rounds: int = 0
     bar_has_values: bool = False
+    bar_epoch: float | None = None
+    bar_only_ends: bool = True
+    bar_is_whole: bool = False  # it counts over all epochs
 
     def note_epoch(self, epoch: float, total: int | None, *, last: bool = False) -> None:
         """Take the epoch of a line.
@@ -68,6 +80,31 @@ class Progress:
         """Take a step that counts over the whole training."""
         self.step, self.unit = max(-INT64_LAST, min(INT64_LAST, count)), unit
         return self.step, total
+
+    def move_round(self, count: int, total: int | None, unit: str = STEP) -> tuple[int, int | None]:
+        """Take a step of a line that names no epoch: the counter goes on if it falls to where it began.
+
+        Where it stopped before its total, as after a crash, the script began again and the count holds as it is.
+        """
+        last = self.last_count
+        if last is None or total != self.count_total or unit != self.unit:
+            self.first_count, self.count_base, self.count_stride = count, 0, 1
+        elif count > last:
+            self.count_stride = count - last
+        elif count < last and self.first_count is not None and count <= self.first_count:
+            ended = total is None or last + self.count_stride >= total
+            length = total or last + self.count_stride - self.first_count
+            self.count_base = self.count_base + length if ended else 0
+        self.last_count, self.count_total = count, total
+        whole = self.count_base + total if total is not None else None
+        return self.move(self.count_base + count, whole, unit)
+
+    def is_second(self, count: int, total: int) -> bool:
+        """Whether of "Batch 2/300" the second number is the position: it grows where the first stands still."""
+        if not self.second_counts and self.pair is not None and count == self.pair[0]:
+            self.second_counts = total > self.pair[1]
+        self.pair = [count, total]
+        return self.second_counts
 
     def move_within(
         self, count: int, total: int | None, *, sure: bool, unit: str = STEP
@@ -120,14 +157,20 @@ class Progress:
             self.bar_total, self.bar_at, self.bar_rounds, self.bar_has_values = total, 0, 0, has_values
         elif total != self.bar_total:
             return None
-        if at < self.bar_at and self.bar_at * 10 >= total * 9:
+        is_new_epoch = self.bar_epoch != self.epoch
+        if is_new_epoch and self.bar_epoch is not None and self.bar_at < min(at, total):
+            self.bar_is_whole = True  # it goes on in a new epoch
+        self.bar_only_ends = self.bar_only_ends and at == total
+        is_next = self.bar_only_ends and is_new_epoch  # of a log with the last line of each bar
+        if self.bar_at * 10 >= total * 9 and (at < self.bar_at or (is_next and at == self.bar_at)):
             self.bar_rounds += 1
-        self.bar_at = at
+        self.bar_at, self.bar_epoch = at, self.epoch
         self.bar_has_values = self.bar_has_values or has_values
         rounds = self.bar_rounds
-        if self.announced and self.epoch is not None and self.epoch.is_integer():
+        in_epoch = self.announced and not self.bar_is_whole
+        if in_epoch and self.epoch is not None and self.epoch.is_integer():
             rounds = max(rounds, int(self.epoch) - self.first_epoch)
-        whole = max(rounds + 1, self.total_epochs or 1 if self.announced else 1) * total
+        whole = max(rounds + 1, self.total_epochs or 1 if in_epoch else 1) * total
         return self.move(rounds * total + at, whole, unit)
 
     def _is_better(self, total: int, has_values: bool) -> bool:

@@ -1,6 +1,8 @@
 """The meaning of a line's shape."""
 
 import re
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from orchestrator.agent.telemetry.keys import Key, read_key, read_scale, read_unit
@@ -12,6 +14,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     EPOCHS,
     EVALUATION,
     OFTEN_MEASURED,
+    PLURAL_STEPS,
     RATIOS,
     SAMPLE_COUNTS,
     STEP_COUNTS,
@@ -25,7 +28,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
 
-_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}of\s{1,2})")
+_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von)\s{1,2})")
 _SCOPE = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"loss": 0.5}
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
@@ -36,13 +39,13 @@ _LOG_PREFIX = re.compile(
     r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?(?:(?:INFO|DEBUG|WARNING|root|logger)\b[\s:|\]-]{0,4}){0,2}"
 )
 _EVALUATES = re.compile(
-    rf"\s{{0,8}}\*\s|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
-    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch))?\s{0,3}(?::(?!\s{0,9}\x01)|[|\]\[(]|\x01|(?<=\s)\x01)",
+    rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
+    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch))?\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[(]|\x01|(?<=\s)\x01)",
     re.IGNORECASE,
 )
 _EVALUATES_BEHIND = re.compile(r"\b[A-Za-z]{1,20}\((?:val|test|eval|valid)\)")
 _HINT = re.compile(
-    r"step|iter|epoch|\bep\b|batch|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    r"step|iter|epoch|\bep\b|batch|schritt|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"[A-Za-z]+")
@@ -127,6 +130,7 @@ class Builder:
         self.position_at = -1  # a bare count at this number comes right behind the epoch
         self.first_is_role: bool | None = None
         self.settings = 0
+        self.measured = False  # some number of the line has the name of a measure
         self.prose = False
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
@@ -138,12 +142,25 @@ class Builder:
             return
         if number.key is None:
             self._take_unnamed(number)
-        elif (rank := number.key.step_rank()) is not None and "per" not in number.key.words:
+        elif (rank := self._step_rank(number.key)) is not None and "per" not in number.key.words:
             self._take_step(number, number.key, rank)
         elif number.key.last.lower() in EPOCHS:
             self._take_epoch(number, number.key)
         else:
             self._take_value(number, number.key)
+
+    def _step_rank(self, key: Key) -> int | None:
+        rank = key.step_rank()
+        is_beside = self.measured or (self.epoch is not None and not self.settings)
+        if (
+            rank is None
+            and is_beside
+            and key.explicit
+            and len(key.words) == 1
+            and key.last.lower() in PLURAL_STEPS
+        ):
+            return NO_RANK - 1
+        return rank
 
     def set_step(self, slot: Slot, rank: int, *, within: bool = False, samples: bool = False) -> None:
         self.step, self.step_rank, self.within, self.samples = slot, rank, within, samples
@@ -294,6 +311,10 @@ def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
         only_settings = all(name.lower() in OFTEN_MEASURED for name in builder.fields)
         has_role = builder.first_is_role is not None and not builder.settings
         return builder.settings > 1 or only_settings or not (measured or has_role)
+    if measured and builder.step is not None and builder.step.of is not None:
+        return (
+            False  # "samples/sec: 12.3 | iteration 10/ 320000 | lm_loss: 10.8 | number of nan iterations: 0"
+        )
     return not builder.first_is_role and (builder.settings > 1 or (builder.settings == 1 and not measured))
 
 
@@ -303,15 +324,19 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     ended = place is None or place.of is None
     words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
     part = next((word for word in words if word in EVALUATION), "val")
-    fields = tuple(
-        field
-        if any(word in field.name.lower() for word in EVALUATION)
-        else field._replace(name=f"{part}_{field.name}")
-        for field in builder.fields.values()
-    )
+    fields = tuple(field._replace(name=_in_part(field.name, part)) for field in builder.fields.values())
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)
+
+
+def of_part(values: Mapping[str, float], part: str) -> dict[str, float]:
+    """The values of an evaluation under names that say so."""
+    return {_in_part(name, part): value for name, value in values.items()}
+
+
+def _in_part(name: str, part: str) -> str:
+    return name if any(word in name.lower() for word in EVALUATION) else f"{part}_{name}"
 
 
 def _only_measures(builder: Builder, rest: str) -> bool:
@@ -322,6 +347,37 @@ def _only_measures(builder: Builder, rest: str) -> bool:
     return is_measure(first) and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4
 
 
+def _read_brackets(
+    builder: Builder, numbers: list[Number], texts: tuple[str, ...], *, measured: bool
+) -> list[Number] | None:
+    """Take counts in brackets, also behind the prefix of a log; returns the numbers behind them, None without any."""
+    for index, (number, after) in enumerate(pairwise(numbers)):
+        before = texts[number.at].rstrip(" ")
+        if not before.endswith("["):
+            continue
+        joint = number.after.replace(" ", "")
+        if number.of is not None and after.of is not None and joint == "][":
+            builder.set_epoch(Slot(number.at, number.of))  # "[0/1][12/16] Loss_D: 0.76" of DCGAN
+            builder.set_step(Slot(after.at, after.of), POSITION_RANK, within=True)
+            return numbers[index + 2 :]
+        if (
+            measured
+            and number.of is after.of is None
+            and before == "["
+            and number.after == ", "
+            and after.after[:1] == "]"
+        ):
+            builder.set_epoch(number.slot)  # "[1,  2000] loss: 2.204" of many tutorials
+            builder.set_step(after.slot, POSITION_RANK, within=True)
+            return numbers[index + 2 :]
+        if measured and number.of is None and before.endswith("] [") and number.after[:2] == "] ":
+            builder.set_step(
+                number.slot, NO_RANK - 1
+            )  # "logging_writer.py:48] [100] loss=5.2" of JAX's trainers
+            return numbers[index + 1 :]
+    return None
+
+
 def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
     """Take the counts that are known by their place in the line; returns the other numbers."""
     if len(numbers) < 2:
@@ -329,17 +385,12 @@ def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
     first, second, last = numbers[0], numbers[1], numbers[-1]
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
-    if (
-        start == "["
-        and first.of is not None
-        and second.of is not None
-        and first.after.replace(" ", "") == "]["
-    ):
-        builder.set_epoch(Slot(first.at, first.of))  # "[0/1][12/16] Loss_D: 0.76" of DCGAN
-        builder.set_step(Slot(second.at, second.of), POSITION_RANK, within=True)
-        return numbers[2:]
-    if (measured and start == "[" and first.after[:2] in ("]\t", "] ")) or (
-        not start and first.after[:2] == ":\t"
+    builder.measured = measured
+    if (rest := _read_brackets(builder, numbers, texts, measured=measured)) is not None:
+        return rest
+    if first.at == 0 and (
+        (measured and start == "[" and first.after[:2] in ("]\t", "] "))
+        or (not start and first.after[:2] == ":\t")
     ):
         builder.set_step(
             Slot(first.at, first.of), NO_RANK - 1

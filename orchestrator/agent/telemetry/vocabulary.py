@@ -9,27 +9,29 @@ def _words(text: str) -> frozenset[str]:
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
-STEPS = _words("step steps_done")
+STEPS = _words("step steps_done schritt")
 ITERATIONS = _words("iter iteration itr it update")
 BATCHES = _words("batch minibatch batch_idx")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
-EPOCHS = _words("epoch ep")
+EPOCHS = _words("epoch ep epoche")
 # "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
 )
 NOT_HERE |= _words("until since by")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
+# Settings, unless a measured value or an epoch stands beside them: "Steps : 5, Gen Loss Total : 92.3".
+PLURAL_STEPS = _words("steps iters iterations")
 # "20/ 108 batches", "5120/60000 samples"
-STEP_COUNTS = _words("batches batch steps step iters iter iterations its it updates")
+STEP_COUNTS = _words("batches batch steps step iters iter iterations its it updates schritte schritten")
 SAMPLE_COUNTS = _words("samples sample examples example images image imgs img sequences")
-EPOCH_COUNTS = _words("epochs epoch")
+EPOCH_COUNTS = _words("epochs epoch epochen")
 
 EVALUATION = _words(
     "val valid validate validation validating eval evaluate evaluation evaluating test testing dev"
 )
-EVALUATION |= _words("predict prediction predicting inference sanity")
-TRAINING = _words("train training learning fit fitting trn")
+EVALUATION |= _words("predict prediction predicting inference sanity cv validierung evaluierung")
+TRAINING = _words("train training learning fit fitting trn trainiere")
 PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
 BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running")
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
@@ -53,6 +55,7 @@ MEASURES |= _words(
 MEASURES |= _words(
     "precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
+MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 RATIOS = _words("acc accuracy correct top1 top5")  # "Accuracy: 9856/10000"
 
 # Names that describe the run.  They are not metrics, and a line with two of them is a dump of settings.
@@ -60,7 +63,7 @@ SETTINGS = _words(
     "seed epochs steps iters iterations batchsize batch_size num_workers workers hidden_size hidden_dim bs"
 )
 SETTINGS |= _words(
-    "n_layer n_layers n_head n_heads n_embd d_model vocab_size block_size seq_len dropout weight_decay momentum"
+    "n_layer n_layers n_head n_heads n_embd d_model vocab_size block_size seq_len dropout lernrate weight_decay momentum"
 )
 SETTINGS |= _words(
     "betas beta1 beta2 eps gamma warmup warmup_steps grad_clip save_every eval_interval log_interval world_size"
@@ -69,16 +72,27 @@ SETTINGS |= _words(
     "local_rank hidden layers heads width depth patience gradient_accumulation_steps lr learning_rate batch"
 )
 SETTINGS |= _words("device port")
-OFTEN_MEASURED = _words("lr learning_rate momentum batch gamma weight_decay")  # and settings too
+OFTEN_MEASURED = _words("lr learning_rate lernrate momentum batch gamma weight_decay")  # and settings too
 NOT_VALUES = (SETTINGS - OFTEN_MEASURED) | _words(
     "rank pid line gpu cuda dataloader v_num version node worker eta remaining"
 )
 NOT_VALUES |= _words(
     "of in at to for on by from with and or than is was after about took a the size instances images id"
 )
-NOT_VALUES |= _words("job attempt x no num elapsed ends param params parameters ts timestamp unix_time")
+NOT_VALUES |= _words("over job attempt x no num elapsed ends param params parameters ts timestamp unix_time")
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
-NOT_VALUE_ENDS = ("_id", "_seed", "_size", "_len", "_epochs", "_interval", "_every", "_step", "_steps")
+NOT_VALUE_ENDS = (
+    "_id",
+    "_seed",
+    "_size",
+    "_len",
+    "_epochs",
+    "_interval",
+    "_every",
+    "_step",
+    "_steps",
+    "_epoch",
+)
 
 # The first column of a table of metrics.
 HEADERS = EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
@@ -98,13 +112,14 @@ _COMMON_HINTS = (
     "\u2501",
     "[=",
 )
-_COUNT_HINTS = ("learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
+_COUNT_HINTS = ("schritt", "learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
 _SHORTEST = {
     word for word in MEASURES if not any(word != part and part in word for part in (*MEASURES, "loss", "acc"))
 }
 HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
 
 _PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
+MEASURE_ENDS = ("loss", "accuracy", "verlust", "genauigkeit")  # "Validierungsverlust" is one word
 _NOT_MEASURED = frozenset(
     {"scale", "weight", "weights", "coef", "coeff", "lambda", "fn", "func", "type", "smoothing", "threshold"}
 )
@@ -119,7 +134,7 @@ def is_measure(name: str) -> bool:
     return (
         word in MEASURES
         or not MEASURES.isdisjoint(parts)
-        or any(part.endswith(("loss", "accuracy")) for part in parts)
+        or any(part.endswith(MEASURE_ENDS) for part in parts)
     )
 
 

@@ -45,6 +45,8 @@ class Wanted:
     is_folder: bool = False
     has_recipe: bool = False
     is_complete: Callable[[], bool] = lambda: True
+    # Files that must still be as they were when somebody found them to be of one save: path -> signature.
+    judged: Mapping[str, Signature] = field(default_factory=dict)
     # Files that the supervisor saw closed while their writer lived on: path -> signature.
     vouched: Mapping[str, Signature] = field(default_factory=dict)
 
@@ -126,6 +128,8 @@ class Capture:
             if fd is None:
                 raise NotYet
             status = _at_rest(fd)
+            if wanted.judged.get(relative, signature_of(status)) != signature_of(status):
+                raise NotYet
             self.is_fresh = self.is_fresh or status.st_ctime > self.began_s
             for generation, file in copies:
                 if file.seen == seen(status) and self._link(generation, file, copy_name):

@@ -1,6 +1,7 @@
 """Turns the files of a script into generations: one for each checkpoint, with the loose files beside it."""
 
 import json
+import math
 import os
 import re
 import time
@@ -14,8 +15,9 @@ from orchestrator.store.checkpoints.file_formats import MOST_JSON_BYTES, safeten
 from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, GenerationStore
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, weight
+from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, without_digits
 from orchestrator.store.checkpoints.saves import Save, Saves, Signature, group
-from orchestrator.store.checkpoints.step_names import LARGEST_STEP, step_in_name
+from orchestrator.store.checkpoints.step_names import LARGEST_STEP, is_part_of_many, step_in_name
 from orchestrator.store.checkpoints.watcher import Watcher
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.watch.finished_files import read_finished_files
@@ -50,9 +52,11 @@ class Collector:
         self.store = GenerationStore(job)
         self.watcher = Watcher(job, glob)
         self.settle_s = SETTLE_S
+        self.quick_s = SETTLE_S  # a save whose files follow each other this quickly is whole after a kill too
         self._job = job
         self._attempt = attempt
         self._step_near = step_near
+        self._rewrites = Rewrites()
         self._last_number = 0
         self._left_out: set[str] = set()  # companions that the previous generation lacks
         self._reported: set[str] = set()
@@ -63,7 +67,9 @@ class Collector:
 
     def changed(self) -> list[Path]:
         """Files that were finished since the last call."""
-        return self.watcher.poll()
+        finished = self.watcher.poll()
+        self._rewrites.note(self.watcher.seen(), self.watcher.held_open(1), time.monotonic())
+        return finished
 
     def take(self, writer_alive: Callable[[], bool], *, last: bool) -> Look:
         """Keep the current checkpoints; looks again if a script that saves often wrote during the look.
@@ -103,6 +109,7 @@ class Collector:
                 look.refused.append(save)
                 self._count_blocked_save(captured.refused, save)
                 continue
+            self._rewrites.keep(save)
             look.taken.append(captured.generation)
             look.left_out += self._twice_left_out(captured)
         return look
@@ -139,6 +146,8 @@ class Collector:
             return Captured(None, refused=min(save.files))
         if not last and (unfinished := self._unfinished(save)):  # checked before gigabytes are copied
             return Captured(None, refused=unfinished)
+        if not self._is_of_one_save(save, writer_alive, last=last):
+            return Captured(None, refused=max(save.files, key=lambda path: save.files[path][3]))
         beside = [path for path in loose if path not in save.files]
         # While the attempt lives, wait for files beside the checkpoint that are about to be finished.
         needed = [path for path in beside if save.path and not last and self._is_significant(path)]
@@ -150,6 +159,7 @@ class Collector:
             is_folder=save.kind == "folder",
             has_recipe=save.recipe is not None,
             is_complete=lambda: self._is_complete(save),
+            judged=parts_of(save),
             vouched=read_finished_files(self._job.attempt(self._attempt)),
         )
         settle_s = 0.0 if last else self.settle_s  # the writer is gone, or ended cleanly
@@ -166,11 +176,22 @@ class Collector:
         is_quiet = save.files[newest][3] / 1e9 <= time.time() - self.settle_s
         return "" if save.kind == "files" or (is_quiet and self._is_complete(save)) else newest
 
+    def _is_of_one_save(self, save: Save, writer_alive: Callable[[], bool], *, last: bool) -> bool:
+        """Whether no file of the checkpoint is of an earlier save than the others."""
+        if last:
+            quick_s = math.inf if writer_alive() else self.quick_s
+            return self._rewrites.was_one_save(save, quick_s)
+        quiet_s = time.time() - max(signature[3] for signature in save.files.values()) / 1e9
+        if self._rewrites.is_one_save(save):
+            return True
+        # That nothing was written proves something only while the writer lives.
+        return self._rewrites.is_one_save(save, quiet_s) and writer_alive()
+
     def _lacks_files(self, save: Save) -> bool:
         """Whether a killed writer's checkpoint has fewer files than its earlier ones."""
-        now = Counter(map(_without_digits, save.files))
+        now = Counter(map(without_digits, save.files))
         for earlier in self.store.list():
-            before = Counter(_without_digits(file.path) for file in earlier.own_files)
+            before = Counter(without_digits(file.path) for file in earlier.own_files)
             if earlier.source == "script" and earlier.attempt == self._attempt and before & now:
                 return bool(before - now)
         return False
@@ -184,6 +205,8 @@ class Collector:
         self._held |= self.watcher.held_open(HELD_LOOKS)  # permanently: a kill also closes a log
         if value == 0 or (value == 1 and path in self._held):
             return False
+        if value == CHECKPOINT_WEIGHT and is_part_of_many(path):
+            return True  # a shard of each save, often found while it is written
         return self._blocked_saves[path] < HELD_LOOKS
 
     def _count_blocked_save(self, refused: str, save: Save) -> None:
@@ -246,10 +269,6 @@ class Collector:
             value = int(value)
         is_step = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_STEP
         return value if is_step and isinstance(value, int) else None
-
-
-def _without_digits(path: str) -> str:
-    return re.sub(r"\d+", "#", path)
 
 
 def _goes_on_beside(save: Save, loose: Mapping[str, Signature]) -> bool:

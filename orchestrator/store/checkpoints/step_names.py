@@ -65,6 +65,11 @@ def series_number(name: str) -> tuple[str, int] | None:
     return None
 
 
+def is_part_of_many(name: str) -> bool:
+    """Whether a name says that the file is one of several of the same save, such as ``model-00001-of-00004.safetensors``."""
+    return _OF_A_PART.search(name) is not None
+
+
 def _exact_step(name: str) -> int | None:
     for pattern in _EXACT:
         if (match := pattern.search(_stem(name))) is not None and int(match[1]) <= LARGEST_STEP:

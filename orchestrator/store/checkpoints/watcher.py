@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from orchestrator.store.checkpoints.capture import signature_of
@@ -58,6 +58,10 @@ class Watcher:
         self._reported |= {path: signatures[path] for path in finished}
         return [self._job.root / path for path in sorted(finished)]
 
+    def seen(self) -> Mapping[str, Signature]:
+        """The files of the last ``poll`` with their signatures."""
+        return self._before
+
     def files(self) -> list[Path]:
         """All files that may belong to a checkpoint, finished or not."""
         return [self._job.root / path for path, _ in sorted(self._scan())]
@@ -89,6 +93,8 @@ class Watcher:
             return False
         try:
             writing = being_written(fd)
+            if not writing and signature_of(os.fstat(fd)) != signature:  # closed since the scan
+                return False
         finally:
             os.close(fd)
         # Without leases, a file is finished once it is unchanged between two looks.
