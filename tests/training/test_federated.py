@@ -1,6 +1,8 @@
 """Federated rounds learn as well as central training, while the server sees nothing but sums."""
 
 import math
+import multiprocessing
+import os
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -16,9 +18,9 @@ from training.federated import __main__ as program
 from training.federated import masking, places, shares, site
 from training.federated.channels import FolderChannel, Gone, PipeChannel, wait_for, ways_of_site
 from training.federated.masking import Keys, Refused
-from training.federated.messages import Message, by_site
+from training.federated.messages import Message, Unreadable, by_site, encode
 from training.federated.places import Jobs, Processes
-from training.federated.privacy import Privacy, Spent
+from training.federated.privacy import Privacy, Spent, secret_normals
 from training.federated.rounds import Server, TooFewSites
 from training.federated.secure import Member, sum_of, take_off, threshold_of
 from training.federated.site import Local
@@ -185,7 +187,10 @@ def test_masks_of_sites_that_vanish_are_recovered_and_the_sum_is_of_the_others(l
         number: members[number].unmask(frozenset(masked)) for number in list(masked)[: threshold_of(5)]
     }
 
-    total = take_off(masked, roster, set(roster), list(answers.values()), list(answers), "round 1")
+    digests = {number: each.digest() for number, each in members.items()}
+
+    total, wrong = take_off(masked, roster, set(roster), answers, digests, "round 1")
+    assert not wrong
 
     kept = torch.stack([updates[number] for number in masked])
     assert torch.allclose(masking.from_levels(total), kept.sum(0), atol=1e-6)
@@ -229,30 +234,198 @@ def test_shares_below_the_threshold_tell_nothing_and_sealed_ones_cannot_be_chang
             shares.unseal(key, *other)
 
 
-def stop_before(step: str) -> Callable[[Connection], None]:
-    """A site that takes part honestly, and goes when it is asked for a step."""
+Odd = Callable[[Message], Message | bytes | None]
+
+
+def odd_at(step: str, odd: Odd) -> Callable[[Connection], None]:
+    """Site 1, which takes part honestly but for one step; ``odd`` makes its answer there, and None is to go."""
 
     def act(pipe: Connection) -> None:
         channel = PipeChannel(pipe)
-        channel.send(Message("hello", {"from": "broken"}))
-        member = Member(1, "", np.zeros(0, np.uint64))
-        while True:
-            request = wait_for(channel)
-            if request.kind == step:
-                channel.close()
-                return
-            facts: dict[str, object] = {"from": "broken", "label": request.facts.get("label")}
+        channel.send(Message("hello", {"from": "odd"}))
+        member, count = Member(1, "", np.zeros(0, np.uint64)), 0
+        while (request := wait_for(channel)).kind != "end":
+            if request.kind == "call":
+                continue
             if request.kind == "train":
                 count = len(request.data) // 4 + 1
-                channel.send(Message("trained", facts))
             elif request.kind == "keys":
                 member = Member(1, request.facts["label"], np.zeros(count, np.uint64))
-                channel.send(Message("keys", {**facts, "publics": member.publics()}))
-            elif request.kind == "share":
-                roster = {key: (each[0], each[1]) for key, each in by_site(request.facts["roster"]).items()}
-                channel.send(Message("share", {**facts, "sealed": member.share(roster)}))
+            answer: Message | bytes | None = honest(member, request)
+            if request.kind == step:
+                assert isinstance(answer, Message)
+                answer = odd(answer)
+            if answer is None:
+                channel.close()
+                return
+            pipe.send_bytes(answer if isinstance(answer, bytes) else encode(answer))
 
     return act
+
+
+def honest(member: Member, request: Message) -> Message:
+    facts: dict[str, object] = {"from": "odd", "label": request.facts["label"]}
+    if request.kind == "train":
+        return Message("trained", facts)
+    if request.kind == "keys":
+        return Message("keys", {**facts, "publics": member.publics()})
+    if request.kind == "share":
+        roster = {key: (each[0], each[1]) for key, each in by_site(request.facts["roster"]).items()}
+        return Message("share", {**facts, "sealed": member.share(roster), "digest": member.digest()})
+    if request.kind == "mask":
+        return Message("mask", facts, member.mask(by_site(request.facts["sealed"])).tobytes())
+    return Message("unmask", {**facts, "shares": member.unmask(frozenset(request.facts["survivors"]))})
+
+
+def stop_before(step: str) -> Callable[[Connection], None]:
+    return odd_at(step, lambda _: None)
+
+
+def saying(**facts: object) -> Odd:
+    return lambda answer: Message(answer.kind, {**answer.facts, **facts})
+
+
+def garble(answer: Message) -> Message:
+    """Shares of the right form, sealed for nobody."""
+    sealed = {other: "0" * len(text) for other, text in answer.facts["sealed"].items()}
+    return Message(answer.kind, {**answer.facts, "sealed": sealed})
+
+
+def lie(answer: Message) -> Message:
+    """A share of each site, one of which is not the one it got."""
+    wrong = {site: share + (site == 0) for site, share in answer.facts["shares"].items()}
+    return Message(answer.kind, {**answer.facts, "shares": wrong})
+
+
+@pytest.mark.parametrize(
+    ("step", "odd", "why", "summed"),
+    [
+        pytest.param("keys", saying(publics=None), "its keys are missing", 4, id="no keys"),
+        pytest.param("keys", saying(publics=[5, "x"]), "its keys are missing", 4, id="a text as key"),
+        pytest.param("keys", saying(publics=[1, 2]), "its keys are no keys", 4, id="a weak key"),
+        pytest.param(
+            "keys", saying(publics=[float("nan"), 7]), "its keys are missing", 4, id="a key that is no number"
+        ),
+        pytest.param("share", saying(sealed={}), "no share for some of the sites", 4, id="no shares"),
+        pytest.param("share", saying(sealed=[1, 2]), "values by site are missing", 4, id="shares of nobody"),
+        pytest.param("share", garble, "the other sites could not read its shares", 4, id="shares for nobody"),
+        pytest.param(
+            "mask", lambda answer: answer._replace(data=answer.data[:-8]), "another size", 4, id="too short"
+        ),
+        pytest.param(
+            "mask", lambda answer: answer._replace(data=answer.data[:-3]), "another size", 4, id="cut"
+        ),
+        pytest.param(
+            "mask",
+            saying(unreadable=[0]),
+            "cannot read the share of site 0",
+            4,
+            id="one that accuses another",
+        ),
+        pytest.param("mask", lambda answer: encode(answer)[:40], "are no message", 4, id="cut in its head"),
+        pytest.param("mask", lambda _: b"\xff" * 50, "are no message", 4, id="bytes"),
+        pytest.param("unmask", saying(shares={}), "shares of other sites", 5, id="nothing uncovered"),
+        pytest.param("unmask", saying(shares={"0": 1e999}), "shares of other sites", 5, id="infinity"),
+        pytest.param(
+            "share",
+            saying(digest="0" * 64),
+            "the shares that it sent do not belong together",
+            4,
+            id="a wrong digest",
+        ),
+        pytest.param("unmask", lie, "a wrong share of another site", 5, id="a wrong share"),
+        pytest.param("unmask", lambda _: None, "it has vanished", 5, id="gone at the end"),
+    ],
+)
+def test_an_odd_site_is_left_out_with_its_reason_and_the_others_go_on(
+    code: Path, step: str, odd: Odd, why: str, summed: int
+) -> None:
+    server = server_of(local_of(code), {1: odd_at(step, odd)})
+    with server:
+        server.round(1)
+        assert server.summed == summed
+        server.round(2)
+
+    assert [(each.site, each.round) for each in server.lost] == [(1, 1)]
+    assert why in server.lost[0].why
+    assert server.summed == 4
+    assert accuracy(server.model, code) > 0.3
+
+
+def test_an_answer_that_comes_twice_counts_once(code: Path) -> None:
+    """A line that is cut after a message makes a site send it again."""
+    server = server_of(local_of(code))
+    receive = PipeChannel.receive
+    with server:
+        for channel in server._line.channels.values():
+            channel.receive = _twice(channel, receive)  # type: ignore[method-assign]
+        server.round(1)
+        server.round(2)
+
+    assert not server.lost
+    assert server.summed == 5
+
+
+def _twice(channel: object, receive: Callable[[PipeChannel], Message | None]) -> Callable[[], Message | None]:
+    again: list[Message] = []
+
+    def receive_twice() -> Message | None:
+        if again:
+            return again.pop()
+        message = receive(channel)  # type: ignore[arg-type]
+        if message is not None:
+            again.append(message)
+        return message
+
+    return receive_twice
+
+
+def test_a_site_that_says_farewell_is_not_waited_for(code: Path, tmp_path: Path) -> None:
+    local, exchange = local_of(code), tmp_path / "exchange"
+    to_site, from_site = ways_of_site(exchange, 2)
+
+    def say_farewell() -> None:
+        channel = FolderChannel(to_site, from_site)
+        channel.send(Message("hello", {"from": "first"}))
+        while wait_for(channel).kind != "train":
+            pass
+        channel.send(Message("farewell", {"from": "first", "why": "its job was cancelled"}))
+
+    server = server_in(exchange, local)
+    for number in (0, 1, 3, 4):
+        Thread(lambda number=number: places.join(local, number, exchange))  # type: ignore[misc]
+    Thread(say_farewell)
+    with server:
+        server.round(1)
+        server.round(2)
+
+    assert [str(each) for each in server.lost] == [
+        "Site 2 is left out from round 1 on: its job was cancelled."
+    ]
+    assert server.summed == 4
+
+
+def server_in(exchange: Path, local: Local) -> Server:
+    """A server of sites in folders; it loads the owner's code first, as threads must not load it together."""
+    return Server(local, named.build_model(local.model), Jobs(exchange), 120)
+
+
+def test_a_site_refuses_a_model_of_another_size_and_noise_of_more_sites_than_there_are(code: Path) -> None:
+    local = local_of(code, privacy=Privacy(1.0, 1.0))
+    model = named.build_model(local.model)
+    ours, theirs = multiprocessing.Pipe()
+    one = site.Site(local, 1, model, site.site_data(local, 1), PipeChannel(theirs))
+    weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy().tobytes()
+
+    def refusal(facts: dict[str, object], data: bytes) -> str:
+        answer = one._answer(Message("train", {"label": "x", **facts}, data))
+        assert answer.kind == "refused"
+        return str(answer.facts["why"])
+
+    assert refusal({"sites": 5}, weights[:-4]) == "its model has 3,610 values, and the server's has 3,609"
+    assert "share the noise of 500 sites, and there are 5" in refusal({"sites": 500}, weights)
+    assert one._answer(Message("share", {"label": "x"})).kind == "refused"
+    ours.close()
 
 
 def _babble(pipe: Connection) -> None:
@@ -281,7 +454,7 @@ def test_a_site_that_vanishes_or_babbles_is_left_out_and_the_round_goes_on(code:
 
     assert sorted(map(str, server.lost)) == [
         "Site 1 is left out from round 1 on: it has vanished.",
-        "Site 3 is left out from round 1 on: it sent something else than its update.",
+        "Site 3 is left out from round 1 on: it sent something else than its update: the bytes are no message.",
     ]
     assert accuracy(server.model, code) > 0.3
 
@@ -323,13 +496,47 @@ def test_fewer_than_three_sites_are_refused(code: Path) -> None:
 
 def test_privacy_clips_each_update_and_tells_what_is_spent() -> None:
     privacy = Privacy(clip=1.0, noise=4.0)
-    noise = privacy.protect(torch.zeros(20_000), 4, torch.Generator().manual_seed(0))
+    noise = privacy.protect(torch.zeros(20_000), 4)
 
     assert float(Privacy(1.0, 1e-9).protect(torch.full((9,), 5.0), 4).norm()) == pytest.approx(1.0)
     assert float(noise.std()) == pytest.approx(4.0 / 2, rel=0.05)  # four such shares add up to 4
     assert privacy.epsilon(1) < privacy.epsilon(10) < privacy.epsilon(100)
     # One Gaussian mechanism with noise 4: about sqrt(2 ln(1/delta)) / 4 plus 1 / (2 * 16).
     assert privacy.epsilon(1) == pytest.approx(math.sqrt(2 * math.log(1e5)) / 4 + 1 / 32, rel=0.02)
+
+
+def test_noise_cannot_be_drawn_again_by_who_knows_the_seed() -> None:
+    privacy, drawn = Privacy(clip=1.0, noise=1.0), []
+    for _ in range(2):
+        torch.manual_seed(7)
+        np.random.seed(7)
+        drawn.append(privacy.protect(torch.zeros(1_001), 4))
+
+    assert not torch.equal(*drawn)
+    assert torch.get_rng_state().equal(
+        torch.Generator().manual_seed(7).get_state()
+    )  # nothing was taken from it
+    assert abs(float(torch.corrcoef(torch.stack(drawn))[0, 1])) < 0.2
+    many = secret_normals(200_001)
+    assert bool(many.isfinite().all())
+    assert float(many.mean()) == pytest.approx(0, abs=0.02)
+    assert float(many.std()) == pytest.approx(1, abs=0.02)
+    assert float((many.abs() < 1).double().mean()) == pytest.approx(0.6827, abs=0.01)
+
+
+def test_only_plain_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
+    channel = FolderChannel(tmp_path / "a", tmp_path / "b", most_bytes=1_000)
+    os.mkfifo(tmp_path / "a" / "000000000001.message")
+    with pytest.raises(Unreadable, match="no plain file"):
+        channel.receive()
+    (tmp_path / "a" / "000000000001.message").unlink()
+    (tmp_path / "a" / "000000000001.message").symlink_to("/etc/hostname")
+    with pytest.raises(Unreadable, match="cannot be read"):
+        channel.receive()
+    (tmp_path / "a" / "000000000001.message").unlink()
+    (tmp_path / "a" / "000000000001.message").write_bytes(b"0" * 1_001)
+    with pytest.raises(Unreadable, match="1,001 bytes, of 1,000 at most"):
+        channel.receive()
 
 
 def test_a_weak_key_of_another_site_is_refused() -> None:
@@ -353,9 +560,9 @@ def test_sites_in_folders_learn_and_one_that_ends_is_left_out_with_its_reason(
     local, exchange = local_of(code), tmp_path / "exchange"
     (exchange / "told").mkdir(parents=True)
     (exchange / "told" / "3").write_text("its job has failed")
+    server = server_in(exchange, local)
     for number in (0, 1, 2, 4):
         Thread(lambda number=number: places.join(local, number, exchange))  # type: ignore[misc]
-    server = Server(local, named.build_model(local.model), Jobs(exchange), 120)
 
     with server:
         server.round(1)
@@ -377,10 +584,10 @@ def test_a_site_that_starts_again_takes_part_in_the_next_round(code: Path, tmp_p
             pass
         places.join(local, 2, exchange)
 
+    server = server_in(exchange, local)
     for number in (0, 1, 3, 4):
         Thread(lambda number=number: places.join(local, number, exchange))  # type: ignore[misc]
     Thread(die_and_return)
-    server = Server(local, named.build_model(local.model), Jobs(exchange), 120)
     with server:
         server.round(1)
         assert server.summed == 4

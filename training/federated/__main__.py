@@ -20,6 +20,7 @@ from training.recipes.measure import metrics_of, score
 from training.recipes.named import RecipeError, Samples
 from training.report import default_reporter
 
+MESSAGE_BYTES = 1 << 20  # of a message beside a masked update
 EXCHANGE = "FEDERATION_EXCHANGE"  # the folder between the jobs of a federation; Berth sets it
 
 
@@ -57,14 +58,21 @@ def run(arguments: Sequence[str] | None = None) -> nn.Module | None:
     if options.part == "site":
         places.join(local, options.site, _exchange())
         return None
-    sites = places.Jobs(_exchange()) if options.part == "server" else places.Processes()
     torch.manual_seed(options.seed)
     model = named.build_model(options.model)
+    sites = _sites(options, model)
     if options.weights is not None:
         weights.load_into(model, weights.read(options.weights))
     held = options.evaluate_on and named.read_samples(options.evaluate_on, 256, data_path=local.data_path)
     _run_rounds(options, Server(local, model, sites, options.patience_s), held or None)
     return model
+
+
+def _sites(options: argparse.Namespace, model: nn.Module) -> places.Sites:
+    if options.part != "server":
+        return places.Processes()
+    masked_bytes = 8 * (1 + sum(each.numel() for each in model.parameters()))
+    return places.Jobs(_exchange(), masked_bytes + MESSAGE_BYTES)
 
 
 def _run_rounds(options: argparse.Namespace, server: Server, held: Samples | None) -> None:
@@ -74,6 +82,10 @@ def _run_rounds(options: argparse.Namespace, server: Server, held: Samples | Non
         for number in range(kept.rounds + 1, options.rounds + 1):
             began_s, told = time.monotonic(), len(server.lost)
             server.round(number)
+            if number in server.unusable:
+                sys.stdout.write(
+                    f"Round {number} changed nothing: the sum of the sites' samples is not above zero.\n"
+                )
             for lost in server.lost[told if number > kept.rounds + 1 else 0 :]:
                 sys.stdout.write(f"{lost}\n")
             report = RoundReport(

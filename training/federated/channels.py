@@ -1,6 +1,7 @@
 """The ways between the server of federated rounds and a site: a pipe in one job, or a folder that two jobs share."""
 
 import os
+import stat
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -10,6 +11,7 @@ from training.federated.messages import Message, Unreadable, decode, encode
 
 LOOK_EVERY_S = 0.01
 SLOWEST_LOOK_S = 0.1  # of a side that waits for long
+MOST_BYTES = 4 << 30  # of a message, where nobody knows the size of the model
 _ENDING = ".message"
 
 
@@ -70,9 +72,13 @@ class FolderChannel:
 
     Args:
         told: a file that appears when the other side's job has ended; Berth writes why into it.
+        most_bytes: of one message; a longer one is not read.
     """
 
-    def __init__(self, inbox: Path, outbox: Path, told: Path | None = None) -> None:
+    def __init__(
+        self, inbox: Path, outbox: Path, told: Path | None = None, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._most_bytes = most_bytes
         self._inbox, self._outbox, self._told = inbox, outbox, told
         for folder in (inbox, outbox):
             folder.mkdir(parents=True, exist_ok=True)
@@ -96,11 +102,21 @@ class FolderChannel:
             return None
         path = self._inbox / waiting[0]
         try:
-            raw = path.read_bytes()
+            raw = self._read(path)
             path.unlink()
         except OSError as error:
             raise Unreadable(f"a message cannot be read: {error.strerror}") from error
         return decode(raw)
+
+    def _read(self, path: Path) -> bytes:
+        """Read a file that the other side made: only a plain one, as others could keep a reader waiting."""
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise Unreadable("a message is no plain file")
+            if about.st_size > self._most_bytes:
+                raise Unreadable(f"a message has {about.st_size:,} bytes, of {self._most_bytes:,} at most")
+            return file.read(self._most_bytes)
 
     def close(self) -> None:
         """Nothing is open between messages."""

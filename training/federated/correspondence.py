@@ -11,6 +11,7 @@ from training.federated.places import Sites
 from training.federated.site import Local
 
 LONGEST_WHY = 300  # characters of what a site says itself
+MOST_WAITING = 100  # messages of one site that are read between two rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Correspondence:
     runs: dict[int, str] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
     round: int = 0
+    _heard: set[tuple[int, str]] = field(default_factory=set)  # answers of the sum with this label
+    _label: object = None
 
     def open(self, local: Local) -> None:
         """Wait for the first message of each site, as long as its job has not ended."""
@@ -69,6 +72,9 @@ class Correspondence:
             facts = {**request.facts, "to": self.runs[number]}
             self.send(number, Message(request.kind, facts, request.data))
         labels = {number: request.facts["label"] for number, request in requests.items()}
+        if set(labels.values()) != {self._label}:
+            self._label = next(iter(labels.values()), None)
+            self._heard.clear()
         answers: dict[int, Message] = {}
         pending = {number for number in requests if number in self.runs}
         deadline_s, pause_s = time.monotonic() + self.patience_s, LOOK_EVERY_S
@@ -95,13 +101,21 @@ class Correspondence:
 
     def _is_answer(self, number: int, message: Message, kind: str, label: object) -> bool:
         """Whether a message answers the request; a site that says something else is lost."""
+        if message.kind == "farewell":
+            if message.facts.get("from") == self.runs.get(number):
+                why = str(message.facts.get("why") or "")[:LONGEST_WHY] or "its job was stopped"
+                self._leave_out(number, why)
+            return False
         if message.kind == "hello":
             if message.facts.get("from") != self.runs.get(number):
                 self._leave_out(number, "its job was started again; it takes part in the next round")
             return False
         if message.facts.get("from") != self.runs.get(number) or message.facts.get("label") != label:
             return False  # of an earlier process, or of a sum that was given up
+        if (number, message.kind) in self._heard:
+            return False  # it came twice: the line was cut after the first
         if message.kind == kind:
+            self._heard.add((number, kind))
             return True
         why = str(message.facts.get("why", ""))[:LONGEST_WHY] if message.kind == "refused" else ""
         self.lose(number, why or "it sent something else than its update")
@@ -113,8 +127,8 @@ class Correspondence:
         except Gone as error:
             self.lose(number, str(error))
             return None
-        except Unreadable:
-            self.lose(number, "it sent something else than its update")
+        except Unreadable as error:
+            self.lose(number, f"it sent something else than its update: {error}")
             return None
         if message is not None and self.log is not None:
             self.log.append((number, message))
@@ -129,9 +143,13 @@ class Correspondence:
     def readmit(self) -> None:
         """Let sites take part again whose job was started again."""
         for number in set(self.channels) - set(self.runs):
-            while (message := self._look(number)) is not None:
+            for _ in range(MOST_WAITING):
+                if (message := self._look(number)) is None:
+                    break
                 if message.kind == "hello":
                     self.runs[number] = str(message.facts.get("from"))
+                elif message.kind == "farewell" and message.facts.get("from") == self.runs.get(number):
+                    self.runs.pop(number)
 
     def _leave_out(self, number: int, why: str) -> None:
         """Leave a site out of this round; it takes part again once it says hello."""

@@ -37,6 +37,11 @@ def new_secret() -> int:
     return secrets.randbits(SECRET_BITS) | 1 << (SECRET_BITS - 1)
 
 
+def digest_of(secret: int) -> str:
+    """What shows that a secret is the right one, and tells nothing of it."""
+    return hashlib.sha256(b"digest" + secret.to_bytes(SECRET_BITS // 8, "big")).hexdigest()
+
+
 class Refused(ValueError):
     """An update that cannot be summed; the sentence says why."""
 
@@ -58,10 +63,15 @@ class Keys:
         Raises:
             Refused: the key is not of this group, so anybody could know the secret.
         """
-        if not 1 < public < _PRIME - 1:
+        if not is_key(public):
             raise Refused("another site's key is not a key of this group")
         size = (_PRIME.bit_length() + 7) // 8
         return hashlib.sha256(pow(public, self.secret, _PRIME).to_bytes(size, "big")).digest()
+
+
+def is_key(public: int) -> bool:
+    """Whether a number can be a public key; with the others anybody could know the secret."""
+    return 1 < public < _PRIME - 1
 
 
 def to_levels(update: Tensor, sites: int) -> Levels:

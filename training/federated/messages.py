@@ -50,5 +50,5 @@ def by_site(facts: object) -> dict[int, Any]:
         raise Unreadable("values by site are missing")
     try:
         return {int(number): value for number, value in facts.items()}
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise Unreadable("a site has no number") from error

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from training.federated.channels import Channel, FolderChannel, PipeChannel, ways_of_site
+from training.federated.channels import MOST_BYTES, Channel, FolderChannel, PipeChannel, ways_of_site
 from training.federated.site import Local, serve
 
 
@@ -78,12 +78,14 @@ class Jobs:
     """Sites as jobs of their own, which Berth begins and ends; the folder ``exchange`` is between them."""
 
     exchange: Path
+    most_bytes: int = MOST_BYTES  # of a message that a site sends
 
     def open(self, local: Local) -> dict[int, Channel]:
         channels: dict[int, Channel] = {}
         for number in range(local.sites):
             to_site, from_site = ways_of_site(self.exchange, number)
-            channels[number] = FolderChannel(from_site, to_site, self.exchange / "told" / str(number))
+            told = self.exchange / "told" / str(number)
+            channels[number] = FolderChannel(from_site, to_site, told, self.most_bytes)
         return channels
 
     def end(self, number: int) -> None:

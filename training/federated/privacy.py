@@ -1,8 +1,10 @@
 """Differential privacy of whole sites: updates are clipped, and the sites' noise adds up to what was promised."""
 
 import math
+import os
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,12 +25,12 @@ class Privacy:
     noise: float
     delta: float = 1e-5
 
-    def protect(self, update: Tensor, sites: int, generator: torch.Generator | None = None) -> Tensor:
-        """Clip an update and add this site's share of the noise."""
+    def protect(self, update: Tensor, sites: int) -> Tensor:
+        """Clip an update and add this site's share of the noise, which nobody else can draw again."""
         norm = float(update.norm())
         clipped = update * min(1.0, self.clip / norm) if norm > 0 else update
         share = self.noise * self.clip / math.sqrt(sites)
-        return clipped + share * torch.randn(update.shape, generator=generator, dtype=update.dtype)
+        return clipped + share * secret_normals(update.numel()).reshape(update.shape).to(update.dtype)
 
     def epsilon(self, rounds: int) -> float:
         """The privacy spent after some rounds (Gaussian mechanism in Renyi terms; Mironov, 2017, propositions 1 and 3).
@@ -40,6 +42,18 @@ class Privacy:
         return min(
             rounds * order / (2 * self.noise**2) + math.log(1 / self.delta) / (order - 1) for order in _ORDERS
         )
+
+
+def secret_normals(count: int) -> Tensor:
+    """Standard normal numbers (Box and Muller, 1958) from the randomness of the operating system.
+
+    No generator of torch: the server knows the seed of a job, and those of the CPU keep 32 bits of any seed.
+    """
+    pairs = (count + 1) // 2
+    whole = np.frombuffer(os.urandom(16 * pairs), np.uint64) >> np.uint64(11)
+    uniform = (whole.astype(np.float64) + 1) / 2**53  # above 0, for the logarithm
+    radius, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * math.pi * uniform[pairs:]
+    return torch.from_numpy(np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count])
 
 
 @dataclass(slots=True)

@@ -1,23 +1,26 @@
 """The server of federated rounds: sends weights to the sites, and adds up what they send."""
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from training.federated import masking
+from training.federated.answers import Sealed, accused_of, levels_of, publics_of, sealed_of, shares_of
 from training.federated.correspondence import Correspondence, Lost
-from training.federated.masking import LEAST_SITES, Levels, Refused
-from training.federated.messages import Message, by_site
+from training.federated.masking import LEAST_SITES, Levels
+from training.federated.messages import Message, Unreadable
 from training.federated.places import Sites
 from training.federated.privacy import Spent
-from training.federated.secure import Publics, take_off, threshold_of
+from training.federated.secure import DealtWrongly, Publics, take_off, threshold_of
 from training.federated.site import Local, check
 from training.recipes.named import RecipeError
+
+T = TypeVar("T")
 
 
 class TooFewSites(RecipeError):
@@ -44,6 +47,7 @@ class Server:
     log: list[tuple[int, Message]] | None = None
     spent: Spent = field(default_factory=Spent)
     summed: int = 0  # sites in the newest sum
+    unusable: list[int] = field(default_factory=list)  # rounds whose sum said nothing, so the model stayed
     _line: Correspondence = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,9 @@ class Server:
                 trained = [site for site in trained if site in self._line.runs]
         if self.local.privacy is not None:  # each survivor added its share of the noise
             self.spent.add(self.local.privacy, self.summed / asked)
+        if not total[-1] > 0:
+            self.unusable.append(number)  # only a site that lies can do this, and masks hide which
+            return
         update = total[:-1] / total[-1]
         with torch.no_grad():
             vector_to_parameters(weights + update.float(), self.model.parameters())
@@ -115,47 +122,69 @@ class Server:
             "unmask",
             lambda _: {"label": label, "survivors": sorted(masked)},
             threshold_of(len(roster)),
+            lambda _, answer: shares_of(answer, sealed.keys()),
         )
-        found = {
-            site: {key: int(value) for key, value in by_site(answer.facts["shares"]).items()}
-            for site, answer in answers.items()
-        }
         try:
-            total = take_off(masked, roster, frozenset(sealed), list(found.values()), list(found), label)
-        except (Refused, KeyError) as error:
-            raise RecipeError(f"Round {self._line.round} cannot be summed: {error}.") from error
+            digests = {site: each.digest for site, each in sealed.items()}
+            total, wrong = take_off(masked, roster, sealed.keys(), answers, digests, label)
+        except DealtWrongly as error:
+            if len(answers) <= threshold_of(len(roster)):  # any of them can have given the wrong one
+                raise RecipeError(f"Round {self._line.round} cannot be summed: {error}.") from error
+            self._line.lose(error.site, "the shares that it sent do not belong together")
+            raise _NotEnough from error
+        for site in wrong:
+            self._line.lose(site, "it gave a wrong share of another site")
         return masking.from_levels(total), len(masked)
 
     def _keys(self, trained: list[int], label: str) -> dict[int, Publics]:
-        answers = self._ask_all(trained, "keys", lambda _: {"label": label}, LEAST_SITES)
-        return {
-            site: (int(each.facts["publics"][0]), int(each.facts["publics"][1]))
-            for site, each in answers.items()
-        }
-
-    def _shares(self, roster: Mapping[int, Publics], label: str) -> dict[int, dict[int, str]]:
-        """By site, the sealed shares that it sent for each other site."""
-        answers = self._ask_all(
-            roster, "share", lambda _: {"label": label, "roster": roster}, self._least(roster)
+        roster = self._ask_all(
+            trained, "keys", lambda _: {"label": label}, LEAST_SITES, lambda _, answer: publics_of(answer)
         )
-        return {site: by_site(answer.facts["sealed"]) for site, answer in answers.items()}
+        taken: set[int] = set()
+        for site, publics in sorted(roster.items()):
+            if not taken.isdisjoint(publics):
+                self._line.lose(site, "it sent the key of another site")
+                del roster[site]
+            taken.update(publics)
+        return self._enough(roster, LEAST_SITES)
+
+    def _shares(self, roster: Mapping[int, Publics], label: str) -> dict[int, Sealed]:
+        return self._ask_all(
+            roster,
+            "share",
+            lambda _: {"label": label, "roster": roster},
+            self._least(roster),
+            lambda site, answer: sealed_of(answer, roster.keys() - {site}),
+        )
 
     def _masked(
-        self, roster: Mapping[int, Publics], sealed: Mapping[int, Mapping[int, str]], label: str, count: int
+        self, roster: Mapping[int, Publics], sealed: Mapping[int, Sealed], label: str, count: int
     ) -> dict[int, Levels]:
         def request(site: int) -> dict[str, object]:
             return {
                 "label": label,
-                "sealed": {other: sealed[other][site] for other in sealed if other != site},
+                "sealed": {other: sealed[other].shares[site] for other in sealed if other != site},
             }
 
-        answers = self._ask_all(sealed, "mask", request, self._least(roster))
-        for site in [site for site, answer in answers.items() if len(answer.data) != 8 * count]:
-            self._line.lose(site, "its update has another size than the model")
-            del answers[site]
-        if len(answers) < self._least(roster):
-            raise _NotEnough
-        return {site: np.frombuffer(answer.data, np.uint64) for site, answer in answers.items()}
+        def read(_: int, answer: Message) -> Levels | frozenset[int]:
+            return accused_of(answer) or levels_of(answer, count)
+
+        answers = self._ask_all(sealed, "mask", request, self._least(roster), read)
+        accused = {site: answer for site, answer in answers.items() if isinstance(answer, frozenset)}
+        if accused:
+            self._settle(accused, len(answers))
+            raise _NotEnough  # some shares are unread, so the sum begins again without who is at fault
+        return {site: answer for site, answer in answers.items() if not isinstance(answer, frozenset)}
+
+    def _settle(self, accused: Mapping[int, Set[int]], answers: int) -> None:
+        """Lose the sites whose shares most others could not read, else those who said so."""
+        for site in sorted(set().union(*accused.values())):
+            by = [other for other, sites in accused.items() if site in sites]
+            if 2 * len(by) >= answers - 1:
+                self._line.lose(site, "the other sites could not read its shares")
+            else:
+                for other in by:
+                    self._line.lose(other, f"it says that it cannot read the share of site {site}")
 
     def _least(self, roster: Mapping[int, Publics]) -> int:
         return max(LEAST_SITES, threshold_of(len(roster)))
@@ -164,9 +193,14 @@ class Server:
         return f"round {self._line.round}, {secrets.token_hex(8)}"
 
     def _ask_all(
-        self, numbers: Iterable[int], kind: str, facts: Callable[[int], Mapping[str, object]], least: int
-    ) -> dict[int, Message]:
-        """Ask sites for one step.
+        self,
+        numbers: Iterable[int],
+        kind: str,
+        facts: Callable[[int], Mapping[str, object]],
+        least: int,
+        read: Callable[[int, Message], T],
+    ) -> dict[int, T]:
+        """Ask sites for one step; a site whose answer cannot be read is lost.
 
         Raises:
             _NotEnough: fewer than ``least`` answered.
@@ -174,7 +208,15 @@ class Server:
         requests = {
             number: Message(kind, dict(facts(number))) for number in numbers if number in self._line.runs
         }
-        answers = self._line.ask(requests, kind)
+        answers: dict[int, T] = {}
+        for number, answer in self._line.ask(requests, kind).items():
+            try:
+                answers[number] = read(number, answer)
+            except Unreadable as error:
+                self._line.lose(number, str(error))
+        return self._enough(answers, least)
+
+    def _enough(self, answers: dict[int, T], least: int) -> dict[int, T]:
         if len(answers) < least:
             raise _NotEnough
         return answers

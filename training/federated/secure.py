@@ -5,7 +5,8 @@ sites that sent their update, even if sites vanish in between, and no update alo
 mask or of its key, never of both.
 """
 
-from collections.abc import Mapping, Sequence, Set
+import random
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -14,11 +15,28 @@ from training.federated.masking import LEAST_SITES, Keys, Levels, Refused
 from training.federated.shares import NotReadable
 
 Publics = tuple[int, int]  # of masks, and of sealed shares
+_MOST_GROUPS = 500  # that are tried where one of them gave a wrong share
 
 
 def threshold_of(sites: int) -> int:
     """How many sites have to answer to recover masks: more than half, so that no two groups of them can."""
     return sites // 2 + 1
+
+
+class SharesUnreadable(Refused):
+    """Shares that were not sealed for this site, by the sites that sent them."""
+
+    def __init__(self, sites: Sequence[int]) -> None:
+        super().__init__(f"it got a share of site {sites[0]} that it cannot read")
+        self.sites = list(sites)
+
+
+class DealtWrongly(Exception):
+    """The shares of a site do not belong together, whoever gives them: it dealt wrong ones."""
+
+    def __init__(self, site: int) -> None:
+        super().__init__(f"the shares of site {site} do not belong together")
+        self.site = site
 
 
 class Member:
@@ -36,6 +54,10 @@ class Member:
 
     def publics(self) -> Publics:
         return self._masks.public, self._boxes.public
+
+    def digest(self) -> str:
+        """What tells the server, once it has put this site's own mask together, that it is the right one."""
+        return masking.digest_of(self._seed)
 
     def share(self, roster: Mapping[int, Publics]) -> dict[int, str]:
         """Shares of this site's secrets, sealed for each other site.
@@ -68,6 +90,7 @@ class Member:
             Refused: too few sites, or a share that cannot be read.
         """
         self._once("mask")
+        unreadable = []
         for other, text in sealed.items():
             if other not in self._roster or other == self.number:
                 raise Refused("it got a share of a site that takes no part")
@@ -75,8 +98,10 @@ class Member:
                 self._received[other] = shares.unseal(
                     self._box(other), self._box_label(other, self.number), text
                 )
-            except NotReadable as error:
-                raise Refused(f"it got a share of site {other} that it cannot read") from error
+            except NotReadable:
+                unreadable.append(other)
+        if unreadable:
+            raise SharesUnreadable(unreadable)
         self._included = frozenset(self._received)
         if len(self._included) < max(LEAST_SITES, threshold_of(len(self._roster))):
             raise Refused("too few sites have sent their shares")
@@ -123,35 +148,73 @@ def take_off(
     masked: Mapping[int, Levels],
     roster: Mapping[int, Publics],
     included: Set[int],
-    answers: Sequence[Mapping[int, int]],
-    numbers: Sequence[int],
+    answers: Mapping[int, Mapping[int, int]],
+    digests: Mapping[int, str],
     label: str,
-) -> Levels:
-    """The sum of the updates that came.
+) -> tuple[Levels, set[int]]:
+    """The sum of the updates that came, and the sites that gave wrong shares.
 
     Args:
         masked: by the site it came from.
         included: the sites with which masks were made; those without an update were lost.
-        answers: of ``Member.unmask``, from the sites ``numbers``.
+        answers: of ``Member.unmask``, by the site that gave them.
+        digests: of each site's own mask, as ``Member.digest``.
 
     Raises:
-        Refused: the shares of a site do not belong together.
+        DealtWrongly: a site's secret cannot be put together.
     """
     total = sum_of(list(masked.values()))
+    wrong: set[int] = set()
     for site in sorted(included):
-        secret = shares.join({number: answer[site] for number, answer in zip(numbers, answers, strict=True)})
-        if secret.bit_length() > shares.SECRET_BITS:
-            raise Refused(f"the shares of site {site} do not belong together")
+        is_right = _is_seed_of(digests[site]) if site in masked else _is_secret_of(roster[site])
+        found = {number: answer[site] for number, answer in answers.items() if number not in wrong}
+        secret, liars = _put_together(site, found, threshold_of(len(roster)), is_right)
+        wrong |= liars
         if site in masked:
             total = total - masking.own_mask(secret, label, len(total))
             continue
         keys = Keys(secret)
-        if keys.public != roster[site][0]:
-            raise Refused(f"the shares of site {site} do not belong together")
         for other in masked:  # what the lost site would have added
             pair = keys.shared_with(roster[other][0])
             total = total + masking.pair_mask(site, other, pair, label, len(total))
-    return total
+    return total, wrong
+
+
+def _is_seed_of(digest: str) -> Callable[[int], bool]:
+    return lambda secret: _fits(secret) and masking.digest_of(secret) == digest
+
+
+def _is_secret_of(publics: Publics) -> Callable[[int], bool]:
+    return lambda secret: _fits(secret) and Keys(secret).public == publics[0]
+
+
+def _fits(secret: int) -> bool:
+    return secret.bit_length() <= shares.SECRET_BITS  # wrong shares often give twice as many
+
+
+def _put_together(
+    site: int, found: Mapping[int, int], threshold: int, is_right: Callable[[int], bool]
+) -> tuple[int, set[int]]:
+    """The secret of a site, and who gave wrong shares of it.
+
+    Raises:
+        DealtWrongly: no group of the sites that is large enough has shares that belong together.
+    """
+    secret = shares.join(found)
+    if len(found) >= threshold and is_right(secret):
+        return secret, set()
+    choose, numbers = random.Random(site), sorted(found)  # noqa: S311 - it hides nothing
+    for _ in range(_MOST_GROUPS if len(found) > threshold else 0):
+        group = choose.sample(numbers, threshold)
+        secret = shares.join({number: found[number] for number in group})
+        if is_right(secret):
+            others = {number: found[number] for number in group[1:]}
+            return secret, {
+                number
+                for number in set(numbers) - set(group)
+                if shares.join({**others, number: found[number]}) != secret
+            }
+    raise DealtWrongly(site)
 
 
 def sum_of(masked: Sequence[Levels]) -> Levels:

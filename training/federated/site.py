@@ -17,7 +17,7 @@ from training.federated.channels import Channel, Gone, wait_for
 from training.federated.masking import Refused
 from training.federated.messages import Message, Unreadable, by_site
 from training.federated.privacy import Privacy
-from training.federated.secure import Member
+from training.federated.secure import Member, SharesUnreadable
 from training.recipes import named
 from training.recipes.named import Samples
 
@@ -89,6 +89,11 @@ class Site:
             answer = self._steps[request.kind](request)
         except (Refused, Unreadable) as error:
             return Message("refused", {"label": label, "why": str(error)})
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            if request.kind == "train":  # the owner's code, whose error is the job's
+                raise
+            why = f"it cannot read the server's request: {error.__class__.__name__}"
+            return Message("refused", {"label": label, "why": why})
         return Message(answer.kind, {**answer.facts, "label": label}, answer.data)
 
     def _send(self, message: Message) -> None:
@@ -96,13 +101,31 @@ class Site:
 
     def _train(self, request: Message) -> Message:
         """Train, and check the update before anything of it is sent."""
-        start = torch.frombuffer(bytearray(request.data), dtype=torch.float32)
+        start = self._weights(request)
         update, count = train(self._model, self._data, start, self.local)
+        if count == 0:
+            raise Refused("it has no data")
         if self.local.privacy is not None:
-            update = self.local.privacy.protect(update, int(request.facts["sites"]))
+            update = self.local.privacy.protect(update, self._asked(request))
         self._update = update, count
         self._levels()
         return Message("trained", {})
+
+    def _weights(self, request: Message) -> Tensor:
+        """The server's weights, if they fit this site's model."""
+        here = sum(each.numel() for each in self._model.parameters())
+        if len(request.data) != 4 * here:
+            raise Refused(f"its model has {here:,} values, and the server's has {len(request.data) // 4:,}")
+        return torch.frombuffer(bytearray(request.data), dtype=torch.float32)
+
+    def _asked(self, request: Message) -> int:
+        """How many sites share the noise; more than there are would make each share too small."""
+        asked = int(request.facts["sites"])
+        if not masking.LEAST_SITES <= asked <= self.local.sites:
+            raise Refused(
+                f"it was asked to share the noise of {asked} sites, and there are {self.local.sites}"
+            )
+        return asked
 
     def _levels(self) -> masking.Levels:
         """The update weighted by the site's samples; with privacy all sites weigh the same, or one could weigh more."""
@@ -121,10 +144,14 @@ class Site:
         roster = {
             site: (int(each[0]), int(each[1])) for site, each in by_site(request.facts["roster"]).items()
         }
-        return Message("share", {"sealed": self._of(request).share(roster)})
+        member = self._of(request)
+        return Message("share", {"sealed": member.share(roster), "digest": member.digest()})
 
     def _mask(self, request: Message) -> Message:
-        masked = self._of(request).mask(by_site(request.facts["sealed"]))
+        try:
+            masked = self._of(request).mask(by_site(request.facts["sealed"]))
+        except SharesUnreadable as error:
+            return Message("mask", {"unreadable": error.sites})
         return Message("mask", {}, masked.tobytes())
 
     def _unmask(self, request: Message) -> Message:
