@@ -42,6 +42,39 @@ def test_part_that_fails_says_so_and_with_what(tmp_path: Path) -> None:
     assert (record["ended"], record["output"]) == ("failed", "no luck\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tests", "ended", "figures"),
+    [
+        ("def test_a(): pass\ndef test_b(): pytest.skip('no GPU')", "passed", {"passed": 1, "skipped": 1}),
+        ("def test_a(): pass\ndef test_b(): assert False", "failed", {"passed": 1, "failed": 1}),
+        ("def test_b(): pytest.skip('no GPU')", "failed", {"skipped": 1}),
+    ],
+    ids=["some skipped", "one failed", "all skipped"],
+)
+def test_part_of_tests_counts_them_and_fails_where_none_was_seen(
+    tests: str, ended: str, figures: dict[str, int], tmp_path: Path
+) -> None:
+    file = tmp_path / "test_some.py"
+    file.write_text(f"import pytest\n{tests}\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = (
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:django",
+        "-c",
+        str(tmp_path / "pytest.ini"),
+    )
+
+    record = run_part(Part("tests", 0, (*command, str(file))), 120, tmp_path, {})
+
+    assert (record["ended"], record["figures"]) == (ended, figures), record["output"]
+
+
 def test_only_files_with_tests_marked_gpu_are_collected(tmp_path: Path) -> None:
     for name, text in {
         "a/test_whole.py": "pytestmark = pytest.mark.gpu\n",
