@@ -35,6 +35,14 @@ def _of_error(value: Any) -> Any:
     return value.args[0] if value.args and isinstance(value.args[0], Sentence) else str(value)
 
 
+def after_field(text: str) -> tuple[str, str]:
+    """The field that a rule over a whole object names before a colon, and the rule."""
+    name, rule = text.split(": ", 1)
+    if not isinstance(text, Sentence):
+        return name, rule
+    return name, Sentence(text.template.split(": ", 1)[1], **text.values)
+
+
 def count_devices(count: int) -> Sentence:
     """1 device, 2 devices."""
     return (

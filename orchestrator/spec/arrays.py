@@ -5,6 +5,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
+from orchestrator.exceptions import Sentence
+
 MOST_MEMBERS = 1000
 LARGEST_INDEX = 1_000_000
 _PART = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", re.ASCII)
@@ -60,15 +62,21 @@ def read_indices(text: str) -> list[int]:
     for part in text.replace(" ", "").split(","):
         hit = _PART.fullmatch(part)
         if hit is None:
-            raise ValueError(f"{part[:40]!r} names no members; {_HOW}")
+            raise ValueError(Sentence("{part!r} names no members; {how}", part=part[:40], how=_HOW))
         first, last, step = int(hit[1]), int(hit[2] or hit[1]), int(hit[3] or 1)
         if last < first or step < 1 or last > LARGEST_INDEX:
             raise ValueError(
-                f"{part!r} names no members: the first comes first, and {LARGEST_INDEX:,} is the largest"
+                Sentence(
+                    "{part!r} names no members: the first comes first, and {largest_index:,} is the largest",
+                    part=part,
+                    largest_index=LARGEST_INDEX,
+                )
             )
         if (last - first) // step >= MOST_MEMBERS:
-            raise ValueError(f"an array has at most {MOST_MEMBERS:,} members")
+            raise ValueError(
+                Sentence("an array has at most {most_members:,} members", most_members=MOST_MEMBERS)
+            )
         indices.update(range(first, last + 1, step))
     if len(indices) > MOST_MEMBERS:
-        raise ValueError(f"an array has at most {MOST_MEMBERS:,} members")
+        raise ValueError(Sentence("an array has at most {most_members:,} members", most_members=MOST_MEMBERS))
     return sorted(indices)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
 
+from orchestrator.exceptions import Sentence
 from orchestrator.spec.plain_text import clean_text, why_unwritable
 
 YEAR_S = 366 * 24 * 3600
@@ -44,9 +45,11 @@ _REFUSED_PREFIXES = ("LD_", "BERTH_", "TORCHELASTIC_", "DYLD_", "GLIBC_")
 def why_not_a_variable(name: str) -> str | None:
     """Explain why a job may not set a variable of this name; None if it may."""
     if not _ENVIRONMENT_NAME.fullmatch(name):
-        return f"{name[:40]!r} is not a name of a variable; use letters, digits and underscores"
+        return Sentence(
+            "{name!r} is not a name of a variable; use letters, digits and underscores", name=name[:40]
+        )
     if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
-        return f"{name} is set by Berth or steers its launch; choose another name"
+        return Sentence("{name} is set by Berth or steers its launch; choose another name", name=name)
     return None
 
 
@@ -88,7 +91,9 @@ def read_moment(value: Any) -> datetime:
     try:
         return datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"there is no time {value!r}; give one such as 2026-11-21T07:00:00Z") from None
+        raise ValueError(
+            Sentence("there is no time {value!r}; give one such as 2026-11-21T07:00:00Z", value=value)
+        ) from None
 
 
 Moment = Annotated[datetime, BeforeValidator(read_moment, json_schema_input_type=datetime)]

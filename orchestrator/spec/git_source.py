@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
+from orchestrator.exceptions import Sentence
 from orchestrator.spec.plain_text import clean_text, why_unwritable
 
 DEFAULT_REF = "HEAD"
@@ -35,7 +36,11 @@ def _address(value: str) -> str:
     if "://" not in text and "::" not in text and _SHORT.fullmatch(text):
         return text
     raise ValueError(
-        f"{value[:80]!r} is not an address that Berth fetches from; give one such as {_EXAMPLES}"
+        Sentence(
+            "{value!r} is not an address that Berth fetches from; give one such as {examples}",
+            value=value[:80],
+            examples=_EXAMPLES,
+        )
     )
 
 
@@ -43,7 +48,11 @@ def _ref(value: str) -> str:
     if problem := why_unwritable(value):
         raise ValueError(problem)
     if _NO_REF.search(value):
-        raise ValueError(f"{value[:80]!r} is not a branch, tag or commit; give one such as main or v1.0")
+        raise ValueError(
+            Sentence(
+                "{value!r} is not a branch, tag or commit; give one such as main or v1.0", value=value[:80]
+            )
+        )
     return value
 
 

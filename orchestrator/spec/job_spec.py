@@ -123,7 +123,9 @@ def device_range(text: str) -> tuple[int, int]:
         least, most = int(match["least"] or 1), int(match["most"] or match["at_most"])
         if 1 <= least <= most <= AS_MANY:
             return least, most
-    raise ValueError(f"gpus: {text[:40]!r} is no number of devices; give 4, auto, 2..8 or <=4")
+    raise ValueError(
+        Sentence("gpus: {text!r} is no number of devices; give 4, auto, 2..8 or <=4", text=text[:40])
+    )
 
 
 class JobSpec(BaseModel):
@@ -188,7 +190,9 @@ class JobSpec(BaseModel):
         if not isinstance(gpus, str):
             return values
         if values.get("max_gpus") is not None:
-            raise ValueError(f"gpus: {gpus[:40]!r} names a range already; leave max_gpus out")
+            raise ValueError(
+                Sentence("gpus: {gpus!r} names a range already; leave max_gpus out", gpus=gpus[:40])
+            )
         least, most = device_range(gpus)
         return {**values, "gpus": least, "max_gpus": most}
 
@@ -198,7 +202,11 @@ class JobSpec(BaseModel):
         given = [name for name in STARTS if name in self.model_fields_set and getattr(self, name)]
         if len(given) > 1:
             raise ValueError(
-                f"{given[1]}: give one of entrypoint, module and command, not {given[0]} and {given[1]}"
+                Sentence(
+                    "{given}: give one of entrypoint, module and command, not {given_2} and {given}",
+                    given=given[1],
+                    given_2=given[0],
+                )
             )
         if self.kind == "service":
             self._become_service(given)
@@ -208,7 +216,11 @@ class JobSpec(BaseModel):
             return self
         other = next((name for name in given if name != "entrypoint"), None)
         if other and self.kind == "model":
-            raise ValueError(f"{other}: Berth starts a model itself; name the model's file as entrypoint")
+            raise ValueError(
+                Sentence(
+                    "{other}: Berth starts a model itself; name the model's file as entrypoint", other=other
+                )
+            )
         if other:
             self.entrypoint = None
         elif self.entrypoint is None:
@@ -222,7 +234,9 @@ class JobSpec(BaseModel):
             ValueError: something else is started, or a field that sessions cannot follow is set.
         """
         if given and given[0] not in ("program", "command"):
-            raise ValueError(f"{given[0]}: a session runs a program or a command; leave {given[0]} out")
+            raise ValueError(
+                Sentence("{given}: a session runs a program or a command; leave {given} out", given=given[0])
+            )
         if self.kind == "model":
             raise ValueError("program: Berth starts a model itself; leave the program out")
         self._check_fixed("a session")
@@ -245,32 +259,53 @@ class JobSpec(BaseModel):
     def _check_fixed(self, what: str) -> None:
         for name in ("array", "max_gpus", "min_gpus"):
             if getattr(self, name) is not None:
-                raise ValueError(f"{name}: {what} is one run on a fixed number of devices; leave it out")
+                raise ValueError(
+                    Sentence(
+                        "{name}: {what} is one run on a fixed number of devices; leave it out",
+                        name=name,
+                        what=what,
+                    )
+                )
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.env:
             if problem := why_not_a_variable(name):
-                raise ValueError(f"env: {problem}")
+                raise ValueError(Sentence("env: {problem}", problem=problem))
         if self.gpus == 0 and self.kind == "model":
             raise ValueError("gpus: a model is trained on at least one device; give 1 or more")
         if self.min_gpus is not None and self.min_gpus > self.gpus:
-            raise ValueError(f"min_gpus: {self.min_gpus} is more than gpus, which is {self.gpus}")
+            raise ValueError(
+                Sentence(
+                    "min_gpus: {min_gpus} is more than gpus, which is {gpus}",
+                    min_gpus=self.min_gpus,
+                    gpus=self.gpus,
+                )
+            )
         if self.gpu_memory_limit_gib is not None:
             self._check_memory_limit(self.gpu_memory_limit_gib)
         if self.max_gpus is not None and not 0 < self.gpus <= self.max_gpus:
-            why = "a CPU slot is one" if self.gpus == 0 else f"gpus is {self.gpus}"
-            raise ValueError(f"max_gpus: {self.max_gpus} does not fit, because {why}")
+            why = (
+                Sentence("a CPU slot is one")
+                if self.gpus == 0
+                else Sentence("gpus is {gpus}", gpus=self.gpus)
+            )
+            raise ValueError(
+                Sentence("max_gpus: {max_gpus} does not fit, because {why}", max_gpus=self.max_gpus, why=why)
+            )
         for reference in self.datasets:
             if looks_remote(reference):
                 try:
                     read_remote(reference)
                 except ValueError as error:
-                    raise ValueError(f"datasets: {error}") from None
+                    raise ValueError(Sentence("datasets: {error}", error=error)) from None
             elif not DATASET_REFERENCE.fullmatch(reference):
                 raise ValueError(
-                    f"datasets: {reference[:80]!r} is not a dataset; give name or name@version of one on this server, "
-                    f"or an address such as {EXAMPLES}"
+                    Sentence(
+                        "datasets: {reference!r} is not a dataset; give name or name@version of one on this server, or an address such as {examples}",
+                        reference=reference[:80],
+                        examples=EXAMPLES,
+                    )
                 )
         return self
 
@@ -281,7 +316,11 @@ class JobSpec(BaseModel):
             )
         if limit_gib < self.gpu_memory_gib:
             raise ValueError(
-                f"gpu_memory_limit_gib: {limit_gib:g} is less than gpu_memory_gib, which is {self.gpu_memory_gib:g}"
+                Sentence(
+                    "gpu_memory_limit_gib: {limit_gib:g} is less than gpu_memory_gib, which is {gpu_memory_gib:g}",
+                    limit_gib=limit_gib,
+                    gpu_memory_gib=self.gpu_memory_gib,
+                )
             )
 
     @property

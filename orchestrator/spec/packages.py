@@ -5,6 +5,7 @@ from typing import Annotated
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, field_validator
 
+from orchestrator.exceptions import Sentence
 from orchestrator.spec.plain_text import why_unwritable
 
 LARGEST_FILES_BYTES = 4 * 1024**2  # the lock of a large project has half a megabyte
@@ -21,7 +22,10 @@ def read_requirement(text: str) -> Requirement:
         return Requirement(text)
     except InvalidRequirement:
         raise ValueError(
-            f"{text[:80]!r} is not a requirement; write a name with its versions, such as datasets or datasets>=3,<4"
+            Sentence(
+                "{text!r} is not a requirement; write a name with its versions, such as datasets or datasets>=3,<4",
+                text=text[:80],
+            )
         ) from None
 
 
@@ -50,9 +54,18 @@ class EnvironmentFiles(BaseModel):
     def _small_and_plain(cls, files: dict[str, str]) -> dict[str, str]:
         for name in files:
             if "/" in name or "\\" in name or name.startswith(".") or why_unwritable(name):
-                raise ValueError(f"{name[:80]!r} is not a file's name; give one such as requirements.txt")
+                raise ValueError(
+                    Sentence(
+                        "{name!r} is not a file's name; give one such as requirements.txt", name=name[:80]
+                    )
+                )
         if sum(len(text.encode(errors="replace")) for text in files.values()) > LARGEST_FILES_BYTES:
-            raise ValueError(f"the files have more than {LARGEST_FILES_BYTES:,} bytes")
+            raise ValueError(
+                Sentence(
+                    "the files have more than {largest_files_bytes:,} bytes",
+                    largest_files_bytes=LARGEST_FILES_BYTES,
+                )
+            )
         return files
 
     @property

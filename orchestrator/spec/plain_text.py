@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _IN_JSON = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")  # a JSON text can hold these only as escapes
@@ -23,8 +23,11 @@ def refuse_unwritable(value: Any) -> None:
     """
     for place, problem in _problems(value, ()):
         field, inner = (place[0], place[1:]) if place else ("body", ())
-        message = f"{'.'.join(inner)}: {problem}" if inner else problem
-        raise Malformed(f"{'.'.join(place) or 'The text'}: {problem}.", fields={field: [message]})
+        message = Sentence("{inner}: {problem}", inner=".".join(inner), problem=problem) if inner else problem
+        raise Malformed(
+            Sentence("{place}: {problem}.", place=".".join(place) or "The text", problem=problem),
+            fields={field: [message]},
+        )
 
 
 def may_be_unwritable(data: bytes) -> bool:
@@ -38,8 +41,15 @@ def why_unwritable(text: str) -> str | None:
     if found is None:
         return None
     if found[0] == "\0":
-        return f"has a NUL character at place {found.start() + 1}, which no text can hold; leave it out"
-    return f"has half of a character (U+{ord(found[0]):04X}) at place {found.start() + 1}; write it whole, as UTF-8"
+        return Sentence(
+            "has a NUL character at place {place}, which no text can hold; leave it out",
+            place=found.start() + 1,
+        )
+    return Sentence(
+        "has half of a character (U+{code:04X}) at place {place}; write it whole, as UTF-8",
+        code=ord(found[0]),
+        place=found.start() + 1,
+    )
 
 
 def writable(text: str) -> str:
@@ -52,7 +62,11 @@ def clean_text(text: str) -> str:
     text = unicodedata.normalize("NFC", text).strip()
     for character in text:
         if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200d\ufe0f":
-            raise ValueError(f"has the character U+{ord(character):04X}, which cannot be shown; leave it out")
+            raise ValueError(
+                Sentence(
+                    "has the character U+{code:04X}, which cannot be shown; leave it out", code=ord(character)
+                )
+            )
     return text
 
 

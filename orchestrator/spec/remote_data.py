@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.exceptions import Sentence
 from orchestrator.spec.plain_text import why_unwritable
 
 LONGEST_ADDRESS = 2048  # presigned addresses are long
@@ -70,7 +71,11 @@ def read_remote(text: str) -> RemoteData:
     """
     matched = _NAMED.fullmatch(text)
     if matched is None:
-        raise ValueError(f"{text[:80]!r} is not an address; write one such as {EXAMPLES}")
+        raise ValueError(
+            Sentence(
+                "{text!r} is not an address; write one such as {examples}", text=text[:80], examples=EXAMPLES
+            )
+        )
     address, _, fragment = matched[2].partition("#")
     words = re.split("[&#]", fragment) if fragment else []
     unpack = _UNPACK in words
@@ -80,8 +85,11 @@ def read_remote(text: str) -> RemoteData:
     name = matched[1] if matched[1] is not None else _name_of(address, unpack=unpack)
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name[:40]!r} cannot be the name of this data (letters, digits, '.', '_' and '-', at most 64); "
-            f"put one before the address: data={address[:80]}"
+            Sentence(
+                "{name!r} cannot be the name of this data (letters, digits, '.', '_' and '-', at most 64); put one before the address: data={address}",
+                name=name[:40],
+                address=address[:80],
+            )
         )
     remote = RemoteData(name, address, sha256, unpack)
     if sha256 and remote.scheme == "hf":
@@ -95,7 +103,10 @@ def _read_checksum(fragment: str) -> str:
     matched = _CHECKSUM.fullmatch(fragment)
     if matched is None:
         raise ValueError(
-            f"#{fragment[:40]} is not a checksum; write #sha256= and 64 hexadecimal digits, or #unpack"
+            Sentence(
+                "#{fragment} is not a checksum; write #sha256= and 64 hexadecimal digits, or #unpack",
+                fragment=fragment[:40],
+            )
         )
     return matched[1].lower()
 
@@ -103,29 +114,57 @@ def _read_checksum(fragment: str) -> str:
 def _check(address: str) -> None:
     scheme, _, rest = address.partition("://")
     if scheme not in SCHEMES:
-        raise ValueError(f"Berth cannot fetch {scheme[:20]}://; write an address such as {EXAMPLES}")
+        raise ValueError(
+            Sentence(
+                "Berth cannot fetch {scheme}://; write an address such as {examples}",
+                scheme=scheme[:20],
+                examples=EXAMPLES,
+            )
+        )
     if len(address) > LONGEST_ADDRESS:
-        raise ValueError(f"the address has more than {LONGEST_ADDRESS:,} characters; shorten it")
+        raise ValueError(
+            Sentence(
+                "the address has more than {longest_address:,} characters; shorten it",
+                longest_address=LONGEST_ADDRESS,
+            )
+        )
     if why_unwritable(address) or any(
         character.isspace() or not character.isprintable() for character in address
     ):
         raise ValueError("the address has a space or a character that cannot be shown; write a space as %20")
     if scheme == "hf":
         if not _REPOSITORY.fullmatch(rest):
-            raise ValueError(f"{address[:80]!r} names no repository; write hf://datasets/OWNER/NAME@REVISION")
+            raise ValueError(
+                Sentence(
+                    "{address!r} names no repository; write hf://datasets/OWNER/NAME@REVISION",
+                    address=address[:80],
+                )
+            )
         return
     try:
         parts = urlsplit(address)
         host, user = parts.hostname, parts.username or parts.password
         _ = parts.port
     except ValueError:
-        raise ValueError(f"{address[:80]!r} is not an address; write one such as {EXAMPLES}") from None
+        raise ValueError(
+            Sentence(
+                "{address!r} is not an address; write one such as {examples}",
+                address=address[:80],
+                examples=EXAMPLES,
+            )
+        ) from None
     if user:
         raise ValueError(
             "the address holds a user name or password, which everybody could read; leave it out"
         )
     if not host:
-        raise ValueError(f"{address[:80]!r} has no {'host' if scheme.startswith('http') else 'bucket'}")
+        raise ValueError(
+            Sentence(
+                "{address!r} has no {part}",
+                address=address[:80],
+                part="host" if scheme.startswith("http") else "bucket",
+            )
+        )
 
 
 def _name_of(address: str, *, unpack: bool = False) -> str:

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from orchestrator.exceptions import Malformed, Sentence
+from orchestrator.exceptions import Malformed, Sentence, after_field
 from orchestrator.spec.field_types import Name
 from orchestrator.spec.job_spec import problem_text
 from orchestrator.sweeps.core.optuna_samplers import FOR_ONE_METRIC
@@ -221,7 +221,7 @@ def _named_problem(model: type[BaseModel], name: str, problem: ErrorDetails) -> 
     if hint := _LIMITS.get((last, kind)):
         return name, Sentence("{message}; {hint}", message=message, hint=hint)
     if not name and ": " in message:
-        name, message = message.split(": ", 1)
+        name, message = after_field(message)
     return name, message
 
 

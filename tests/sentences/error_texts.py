@@ -11,7 +11,7 @@ from tests.system.server import REPOSITORY
 ERRORS = frozenset(
     {
         *("OrchestratorError", "Malformed", "Impossible", "TooLarge", "Forbidden", "NotFound", "Conflict"),
-        *("TooMany", "Unavailable", "WrongSpace", "_Unreadable"),
+        *("TooMany", "Unavailable", "WrongSpace", "_Unreadable", "ValueError"),
     }
 )
 SENTENCE = "Sentence"

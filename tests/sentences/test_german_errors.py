@@ -33,6 +33,7 @@ CONVERTED = (
     "orchestrator/services",
     "orchestrator/sessions",
     "orchestrator/sharing",
+    "orchestrator/spec",
     "orchestrator/sweeps",
 )
 MODULES = [
@@ -48,7 +49,13 @@ def test_every_error_of_a_converted_room_can_be_said_in_german(path: Path):
     assert not sorted(text.place for text in texts if text.template is None), (
         "values stand in the text already; give them to Sentence by name"
     )
-    assert not sorted(text for text in texts if not GERMAN.get(text.template or "")), "not in the catalog"
+    assert not sorted(text for text in texts if not in_german(text.template or "")), "not in the catalog"
+
+
+def in_german(template: str) -> str | None:
+    """The translation of a text; what names a field before a colon is shown without it, beside that field."""
+    rest = template.partition(": ")[2]
+    return GERMAN.get(template) or (GERMAN.get(rest) if rest else None)
 
 
 def values_of(template: str) -> set[str]:

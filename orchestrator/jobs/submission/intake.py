@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from berth import words
 from berth.arguments import values_by_name
 from berth.job_fields import STARTS
-from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence
+from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence, after_field
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import fetches, lifecycle, memory_claims
@@ -103,7 +103,7 @@ def _malformed(error: ValidationError) -> Malformed:
                 Sentence("unknown field; known are {known}", known=", ".join(JobSpec.model_fields)),
             )
         elif not name and ": " in message:  # a rule over the whole job names its field itself
-            name, message = message.split(": ", 1)
+            name, message = after_field(message)
         elif len(problem["loc"]) > 1:
             message = Sentence(
                 "{problem}: {message}",
