@@ -6,12 +6,13 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import uvicorn
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from orchestrator.models import Job
 from orchestrator.server.sessions_port import _config
@@ -138,7 +139,7 @@ def test_output_of_ten_minutes_without_a_connection_arrives_once_it_is_back(
 ):
     cookie = cookie_of(enter(ada, notebook))
 
-    def open_channel(wire: Wire) -> connect:
+    def open_channel(wire: Wire) -> AbstractContextManager[ClientConnection]:
         address = quick_port.base(notebook).replace("http", "ws") + "api/kernels/1/channels?session_id=a"
         return connect(
             address,
