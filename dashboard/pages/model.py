@@ -148,16 +148,16 @@ def _problem_of_checkpoint(model: ModelVersion, job: Job | None) -> str:
 
 def _files(model: ModelVersion) -> Files:
     try:
-        found, _ = list_files(promotion.folder_of(model))
+        found, is_cut = list_files(promotion.folder_of(model))
+        is_whole = is_cut or promotion.is_whole(model, found)
     except (OrchestratorError, OSError) as error:
         return Files([], 0, f"The files of this version cannot be read: {error}")
-    size_bytes = sum(each.status.st_size for each in found)
     listed = [(printable(each.path), each.status.st_size) for each in found[:MOST_FILES]]
     problem = ""
-    if size_bytes != (model.dataset.size_bytes or 0):
+    if not is_whole:
         problem = (
-            f"The files of this version are damaged: they have {size_bytes:,} bytes, "
-            f"and {model.dataset.size_bytes or 0:,} were kept. Make it again from its job, or use another version."
+            "The files of this version are damaged: they are not those that were kept. "
+            "Make it again from its job, or use another version."
         )
     return Files(listed, len(found) - len(listed), problem)
 

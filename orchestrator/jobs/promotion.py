@@ -24,10 +24,12 @@ from orchestrator.store.checkpoints.manifest import (
     hash_file,
 )
 from orchestrator.store.files.durable import copy_bytes
+from orchestrator.store.files.listing import FoundFile
 from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.metrics import series
 
 MOST_VALUES = 100
+MOST_HASHED_BYTES = 32 << 20  # that a page reads again each time
 MOST_SEARCHED = 5_000  # newest jobs, for those that read a model
 _FINE = 5_000  # buckets of a series, the last of which ends at the step
 
@@ -110,6 +112,28 @@ def folder_of(model: ModelVersion) -> Path:
     """
     path = datasets.checked_path(model.dataset)
     return path if path.is_dir() else path.parent
+
+
+def is_whole(model: ModelVersion, files: Sequence[FoundFile]) -> bool:
+    """Whether the files are those that were kept: by their size, and by their content up to ``MOST_HASHED_BYTES``.
+
+    Args:
+        files: all files in the folder of the version.
+    """
+    size_bytes = sum(each.status.st_size for each in files)
+    if size_bytes != (model.dataset.size_bytes or 0):
+        return False
+    if size_bytes > MOST_HASHED_BYTES:
+        return True
+    folder = folder_of(model)
+    sums = []
+    for each in sorted(files, key=lambda file: file.path):
+        file = open_beneath(folder, each.path)
+        try:
+            sums.append((each.path, hash_file(file)))
+        finally:
+            os.close(file)
+    return pushing.digest_of(sums) == model.dataset.sha256
 
 
 def readers_of(

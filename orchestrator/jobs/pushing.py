@@ -305,6 +305,11 @@ def _finish(shelf: Shelf, key: str, part: int, sha256: str) -> None:
         shelf.part(key).replace(shelf.contents / found)
 
 
+def digest_of(listed: Sequence[tuple[str, str]]) -> str:
+    """The checksum of a dataset: of the path and SHA-256 of each file, sorted by path."""
+    return hashlib.sha256("".join(f"{sha256} {path!r}\n" for path, sha256 in listed).encode()).hexdigest()
+
+
 def keep(
     user: User,
     name: str,
@@ -325,7 +330,7 @@ def keep(
         Conflict: the version has other content, or another push makes it right now.
     """
     shelf = shelf_of(user)
-    digest = hashlib.sha256("".join(f"{sha256} {path!r}\n" for path, sha256 in listed).encode()).hexdigest()
+    digest = digest_of(listed)
     earlier = Dataset.objects.pushed_by(user.pk).filter(name=name)
     known = earlier.filter(version=version).first() if version else earlier.order_by("-pk").first()
     if known is not None and known.sha256 == digest:

@@ -87,6 +87,8 @@ berth model average json-model json-other
 berth model ensemble json-model json-other
 berth model explain json-model
 berth model recipes json-model
+berth model serve json-model --name json-served
+berth service remove json-served
 berth envs
 berth envs list
 berth envs remove 0123

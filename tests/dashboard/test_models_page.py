@@ -16,6 +16,7 @@ from orchestrator.recipes.asking import RecipeName
 from orchestrator.store.bundles import bundles
 from orchestrator.store.checkpoints.generations import GenerationStore
 from tests.dashboard.markup import html_of
+from training.media import Media
 
 
 @pytest.fixture
@@ -275,11 +276,15 @@ def test_the_next_version_is_made_of_another_checkpoint_on_the_page(reader, mode
 def test_a_version_whose_files_are_gone_or_cut_says_so(reader, model, home):
     path = home.pushed / model.dataset.path
     path.chmod(0o644)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    flipped = page_of(reader)
     path.write_bytes(b"cut")
     cut = page_of(reader)
     path.unlink()
     gone = page_of(reader)
 
+    assert "The files of this version are damaged" in flipped
     assert "The files of this version are damaged" in cut
     assert "cannot be read" in gone
     assert "/download" not in gone
@@ -294,6 +299,31 @@ def test_a_model_outlives_the_checkpoint_and_the_job_that_it_came_from(reader, m
     assert "The job no longer keeps this checkpoint" in without_files
     assert "a job that is gone" in without_job
     assert "No recipe can run" in without_job
+
+
+def test_what_an_explanation_drew_is_on_the_page_of_the_model(reader, model, make_attempt, home):
+    attempt = make_attempt(state=JobState.SUCCEEDED)
+    media = Media(home.job(attempt.job.pk).attempt(1).media)
+    media.take("image", {"saliency, sample 0": [[0, 1], [1, 0]]}, 1, 1000.0)
+    media.take("table", [{"unit": 3, "conductance": 0.25}], 1, 1000.0)
+    media.write()
+    before = page_of(reader)
+    ModelRecipe.objects.create(
+        kind="explain",
+        source=model,
+        source_reference="ada/vit@1",
+        job=attempt.job,
+        outcome="measured",
+        created_at=attempt.job.submitted_at,
+        ended_at=attempt.job.submitted_at,
+    )
+
+    page = page_of(reader)
+
+    assert "Explained" not in before
+    assert "saliency, sample 0" in page
+    assert f"/api/v1/jobs/{attempt.job.pk}/media/" in page
+    assert "conductance" in page
 
 
 def test_a_model_names_the_trial_and_the_sweep_that_it_came_from(reader, ada, model, trained):

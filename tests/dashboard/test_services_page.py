@@ -1,10 +1,10 @@
 """The page of services: what runs, what it answers, and buttons for its owner."""
 
 import re
+from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
@@ -115,7 +115,7 @@ def program() -> SimpleUploadedFile:
     return SimpleUploadedFile("serve.py", b"print('it answers')\n")
 
 
-def begin(client: Client, **fields: object) -> HttpResponse:
+def begin(client: Client, **fields: object) -> Any:
     form = {
         "name": "echo",
         "command": "python serve.py",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from orchestrator.models import JobState, Service, ServiceReplica
@@ -97,7 +98,7 @@ def test_a_service_that_cannot_be_kept_leaves_the_others_alone(
     worse = make_service("worse", job_fields=job, min_replicas=1)
     well = make_service("well", job_fields=job, min_replicas=1, bundle=store_script(b"print(1)\n"))
     worse.min_replicas = "one"  # what no check of ours lets into the table
-    monkeypatch.setattr(controller.connection, "close", lambda: None)  # the test goes on with it
+    monkeypatch.setattr(connection, "close", lambda: None)  # the test goes on with it
 
     controller.advance_all([broken, worse, well])
 

@@ -382,7 +382,8 @@ def test_what_executorch_does_not_know_is_named() -> None:
 
     class Inverts(nn.Module):
         def forward(self, values: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.inv(values)
+            inverse: torch.Tensor = torch.linalg.inv(values)
+            return inverse
 
     program = export.traced(Inverts(), (torch.eye(3)[None],), any_batch=False)
 
