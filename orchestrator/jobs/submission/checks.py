@@ -11,15 +11,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.jobs import datasets, fetches, retention
+from orchestrator.jobs import retention
 from orchestrator.jobs.launch import isolation
-from orchestrator.jobs.submission import session_limits
-from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Lender, Pool
+from orchestrator.jobs.submission import named_data, session_limits
+from orchestrator.models import CPU_POOL, AdminState, Device, Health, Job, Lender, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
 from orchestrator.spec.git_source import folder_of, is_below
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
-from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
 LONGEST_DELAY = timedelta(days=366)
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
@@ -54,7 +53,7 @@ def resolve(
     if not continues:
         check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
-    pinned = _pin_datasets(user, spec)
+    pinned = named_data.pin(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
@@ -208,33 +207,6 @@ def _check_source(user: AbstractBaseUser, spec: JobSpec) -> None:
             f"This server fetches no code from {source.git[:200]}; an administrator can allow the folder with "
             "BERTH_GIT_ROOTS.",
         )
-
-
-def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
-    """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
-    found = {each.reference: each for each in (_dataset_of(reference, user) for reference in spec.datasets)}
-    here = [each for each in found.values() if isinstance(each, Dataset)]
-    names = {each.reference: name for each, name in zip(here, datasets.names_in_a_job(here), strict=True)}
-    reference_of: dict[str, str] = {}
-    for dataset in found.values():
-        variable = datasets.variable_of(names.get(dataset.reference, dataset.name))
-        if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
-            sentence = (
-                f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them"
-                f"{', or another name: NAME=ADDRESS' if isinstance(dataset, RemoteData) else ''}."
-            )
-            raise _impossible("datasets", sentence)
-    return list(reference_of.values())
-
-
-def _dataset_of(reference: str, user: AbstractBaseUser) -> Dataset | RemoteData:
-    if not looks_remote(reference):
-        dataset = datasets.resolve(reference, user)
-        datasets.check_readable(dataset)
-        return dataset
-    remote = read_remote(reference)
-    fetches.check(remote)
-    return remote
 
 
 def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:
