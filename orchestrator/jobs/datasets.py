@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
@@ -17,7 +17,7 @@ from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kerne
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.models.datasets import DatasetQuerySet
 from orchestrator.people.rights import Someone
-from orchestrator.spec.job_spec import DATASET_REFERENCE
+from orchestrator.spec.job_spec import DATASET_REFERENCE, MODEL_PREFIX
 from orchestrator.spec.plain_text import clean_text
 
 
@@ -167,11 +167,14 @@ def resolve(reference: str, user: Someone) -> Dataset:
     """Find the dataset ``name@version``, or the newest version of ``name``, for a person.
 
     A name alone means what this person pushed, else what is registered; ``person/name`` what that person pushed.
+    ``model:name`` means models only.
 
     Raises:
         Malformed: the reference has another form.
         Impossible: the dataset is not registered.
     """
+    kind = "model" if reference.startswith(MODEL_PREFIX) else "dataset"
+    reference = reference.removeprefix(MODEL_PREFIX)
     if not DATASET_REFERENCE.fullmatch(reference):
         sentence = Sentence(
             "{reference!r} is not a dataset; give name or name@version of a registered one.",
@@ -179,6 +182,8 @@ def resolve(reference: str, user: Someone) -> Dataset:
         )
         raise Malformed(sentence, fields={"datasets": [sentence]})
     rows = named(reference, user)
+    if kind == "model":
+        rows = rows.filter(model__isnull=False)
     version = split_reference(reference)[2]
     dataset = (rows.filter(version=version) if version else rows).first()
     if dataset is None:
@@ -186,15 +191,18 @@ def resolve(reference: str, user: Someone) -> Dataset:
         known = ", ".join(f"{name}@{each}" for each in rows.values_list("version", flat=True)[:5])
         raise _impossible(
             "datasets",
-            Sentence(
-                "There is no dataset {reference!r}; {known}.",
-                reference=reference,
-                known=Sentence("there is {versions}", versions=known)
-                if known
-                else Sentence("register it first"),
-            ),
+            _not_there(kind, reference, known),
         )
     return dataset
+
+
+def _not_there(kind: str, reference: str, known: str) -> Sentence:
+    there = Sentence("there is {versions}", versions=known)
+    if kind == "model":
+        there = there if known else Sentence("make one of a checkpoint first")
+        return Sentence("There is no model {reference!r}; {known}.", reference=reference, known=there)
+    there = there if known else Sentence("register it first")
+    return Sentence("There is no dataset {reference!r}; {known}.", reference=reference, known=there)
 
 
 def split_reference(reference: str) -> tuple[str, str, str]:
@@ -241,6 +249,17 @@ def names_in_a_job(chosen: Sequence[Dataset]) -> list[str]:
     """What a job calls its datasets, in variables and placeholders: each by its name, several versions of one by both."""
     often = Counter(each.name for each in chosen)
     return [each.name if often[each.name] == 1 else f"{each.name}@{each.version}" for each in chosen]
+
+
+def placeholders(paths: Mapping[Dataset, Path]) -> dict[str, str]:
+    """What the placeholders of these datasets are filled with: each by its name in the job, and by name and version."""
+    values: dict[str, str] = {}
+    for name, (dataset, path) in zip(names_in_a_job(list(paths)), paths.items(), strict=True):
+        spellings = {full_name(dataset), dataset.reference}
+        if name == dataset.name:  # the only version
+            spellings |= {name, dataset.reference.removesuffix(f"@{dataset.version}")}
+        values |= {f"{kind}:{spelling}": str(path) for spelling in spellings for kind in ("dataset", "model")}
+    return values
 
 
 def variable_of(name: str) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from django.contrib.auth.models import User
 
-from orchestrator.exceptions import Conflict, Impossible
+from orchestrator.exceptions import Conflict, Impossible, Sentence
 from orchestrator.jobs import datasets
 from orchestrator.models import Job, ModelVersion, Service
 from orchestrator.recipes.asking import ServeSpec
@@ -32,7 +32,11 @@ def serve(user: User, model: ModelVersion, asked: ServeSpec) -> Service:
     origin = origin_of(user, model)
     if not origin.bundle:
         raise Conflict(
-            f"The code of job {origin.short_id} was never fetched, so nothing can build {model.dataset.reference}."
+            Sentence(
+                "The code of job {job} was never fetched, so nothing can build {model}.",
+                job=origin.short_id,
+                model=model.dataset.reference,
+            )
         )
     function = asked.model or inherited(origin).get("model") or script_of(origin)
     spec = asking.parse(

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -56,8 +56,10 @@ _SETS = re.compile(r"\w+=")  # a variable before a command
 DATASET_REFERENCE = re.compile(
     r"(?:(?!\.{1,2}/)[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
 )
+MODEL_PREFIX = "model:"  # of a reference to a model's data
 PLACEHOLDER = re.compile(
-    r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+(?:@[A-Za-z0-9._-]+)?))\}"
+    rf"\{{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index"
+    rf"|(?P<kind>dataset|model):(?P<data>{DATASET_REFERENCE.pattern}))\}}"
 )
 _RANGE = re.compile(r"(?P<least>\d{1,6})\.\.(?P<most>\d{1,6})|<=(?P<at_most>\d{1,6})", re.ASCII)
 
@@ -299,7 +301,7 @@ class JobSpec(BaseModel):
                     read_remote(reference)
                 except ValueError as error:
                     raise ValueError(Sentence("datasets: {error}", error=error)) from None
-            elif not DATASET_REFERENCE.fullmatch(reference):
+            elif not DATASET_REFERENCE.fullmatch(reference.removeprefix(MODEL_PREFIX)):
                 raise ValueError(
                     Sentence(
                         "datasets: {reference!r} is not a dataset; give name or name@version of one on this server, or an address such as {examples}",
@@ -405,6 +407,12 @@ def problem_text(problem: Mapping[str, Any]) -> str:
         case "too_short" | "string_too_short":
             return "must not be empty"  # every least length is one
     return str(problem["msg"]).removeprefix("Value error, ")
+
+
+def data_in(arguments: Iterable[str]) -> list[tuple[str, str]]:
+    """The data that placeholders name, each once: ``("model", "digits@3")`` of ``{model:digits@3}``."""
+    hits = (hit for argument in arguments for hit in PLACEHOLDER.finditer(argument) if hit["kind"])
+    return list(dict.fromkeys((hit["kind"], hit["data"]) for hit in hits))
 
 
 def fill_placeholders(arguments: list[str], values: dict[str, str]) -> list[str]:

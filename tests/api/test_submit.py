@@ -12,7 +12,7 @@ from django.db import connection
 
 from berth.job_fields import DIFF_FILE
 from orchestrator.jobs import datasets
-from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, Outbox
+from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, ModelVersion, Outbox
 from orchestrator.spec.job_spec import fill_placeholders
 from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
@@ -249,23 +249,61 @@ def test_two_versions_of_one_dataset_are_called_by_name_and_version(client_of, a
     assert words == ["/x", "/y"]
 
 
-@pytest.mark.parametrize("field", ["args", "resume_args", "command"])
-def test_the_word_of_a_dataset_that_the_job_does_not_read_is_422(field, client_of, ada, submit, tmp_path):
+@pytest.fixture
+def versions(ada, tmp_path):
+    """Two versions of a dataset; the second is a model as well."""
     where = DatasetRoot.objects.create(name="data", path=str(tmp_path))
-    for version in ("1", "2"):
-        Dataset.objects.create(name="a", version=version, root=where, path="x", owner=ada)
-    Dataset.objects.create(name="b", version="1", root=where, path="x", owner=ada)
-    client = client_of(ada)
+    made = [
+        Dataset.objects.create(name="digits", version=version, root=where, path="x", owner=ada)
+        for version in "12"
+    ]
+    ModelVersion.objects.create(dataset=made[1], attempt_number=1, checkpoint="generation 1")
+    return made
 
-    def errors(word: str, *reads: str) -> str:
-        answer = submit(client, **{field: ["python", word]}, datasets=list(reads))
-        return "" if answer.status_code == 201 else answer.json()["errors"][field][0]
 
-    assert "reads a, b." in errors("--data={dataset:c}", "a@1", "b")
-    assert "reads a@1, a@2." in errors("{dataset:a}", "a@1", "a@2")
-    assert "reads none." in errors("{dataset:ada/a}")
-    assert errors("{dataset:a}", "a@2") == errors("{dataset:a@2}", "a@1", "a@2") == ""
-    assert errors("{dataset:c,split:train}") == errors("{data}") == ""
+@pytest.mark.parametrize(
+    ("word", "pinned"),
+    [
+        ("{dataset:digits@1}", "digits@1"),
+        ("--weights={model:digits@2}", "digits@2"),
+        ("{model:digits}", "digits@2"),
+        ("{dataset:digits}", "digits@2"),
+    ],
+)
+@pytest.mark.parametrize("field", ["args", "resume_args"])
+def test_what_an_argument_names_becomes_data_of_the_job(
+    client_of, ada, submit, versions, field, word, pinned
+):
+    assert submit(client_of(ada), **{field: [word]}).json()["datasets"] == [pinned]
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("{model:digits@3}", "There is no model 'digits@3'; there is digits@2."),
+        ("{model:digits@1}", "There is no model 'digits@1'; there is digits@2."),
+        ("{dataset:digits@3}", "There is no dataset 'digits@3'; there is digits@2, digits@1."),
+        ("{model:letters@1}", "There is no model 'letters@1'; make one of a checkpoint first."),
+    ],
+)
+def test_a_version_in_an_argument_that_is_not_there_is_422_with_those_that_are(
+    client_of, ada, submit, versions, word, sentence
+):
+    answer = submit(client_of(ada), args=[word])
+
+    assert (answer.status_code, answer.json()["errors"]) == (422, {"args": [sentence]})
+
+
+def test_a_model_is_named_as_data_and_must_be_one(client_of, ada, submit, versions):
+    assert submit(client_of(ada), datasets=["model:digits@2"]).json()["datasets"] == ["digits@2"]
+    assert submit(client_of(ada), datasets=["model:digits@1"]).status_code == 422
+    assert submit(client_of(ada), datasets=["digits@1"], args=["{model:digits@1}"]).status_code == 422
+
+
+def test_a_name_that_may_mean_two_versions_of_a_job_is_422(client_of, ada, submit, versions):
+    answer = submit(client_of(ada), datasets=["digits@1", "digits@2"], args=["{dataset:digits}"])
+
+    assert "name the version: {dataset:digits@VERSION}" in answer.json()["errors"]["args"][0]
 
 
 def test_b37_an_unknown_field_is_400_and_names_the_known_ones(client_of, ada, submit):

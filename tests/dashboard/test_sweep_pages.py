@@ -313,18 +313,28 @@ def test_trials_read_the_data_that_was_chosen_in_the_form(reader, ada, make_devi
     assert Sweep.objects.get().job_fields["datasets"] == ["words@1", "hf://datasets/lab/digits"]
 
 
-@pytest.mark.parametrize(("chosen", "reads"), [([], "it reads none"), (["words@1"], "it reads words")])
-def test_the_word_of_a_dataset_that_no_trial_reads_is_refused(reader, ada, make_device, words, chosen, reads):
+def test_the_word_of_a_dataset_that_is_not_there_is_refused_beside_the_arguments(
+    reader, ada, make_device, words
+):
     make_device(0)
-    form = {**FORM, "datasets": chosen, "args": "--data {dataset:digits}", "file": script()}
+    form = {**FORM, "datasets": ["words@1"], "args": "--data {dataset:digits}", "file": script()}
 
     answer = reader(ada).post(reverse("sweep-new"), form)
 
     assert answer.status_code == 422
     beside = html_of(answer).split('id="args"')[1].split("</p>")[0]
-    assert "{dataset:digits} is no dataset that the job reads" in beside
-    assert reads in beside
+    assert "There is no dataset" in beside
+    assert "register it first" in beside
     assert not Sweep.objects.exists()
+
+
+def test_an_argument_may_name_data_that_was_not_chosen(reader, ada, make_device, words):
+    make_device(0)
+    form = {**FORM, "args": "--data {dataset:words}", "file": script()}
+
+    reader(ada).post(reverse("sweep-new"), form)
+
+    assert Sweep.objects.get().job_fields["args"] == ["--data", "{dataset:words}"]
 
 
 def test_a_running_trial_shows_how_long_it_has_run(reader, ada, make_attempt):

@@ -191,6 +191,13 @@ def test_datasets_reach_arguments_environment_and_sandbox(placed, numbers):
     assert record["read_only"] == [str(numbers)]
 
 
+@pytest.mark.parametrize("word", ["{dataset:my-numbers@1}", "{model:my-numbers@1}", "{model:my-numbers}"])
+def test_an_argument_may_name_the_version_of_the_only_one(placed, numbers, word):
+    record = prepare(placed(spec={"datasets": ["my-numbers@1"], "args": [f"--data={word}"]}))
+
+    assert record["args"] == [f"--data={numbers}"]
+
+
 def test_a_dataset_that_is_gone_fails_the_job_with_its_name(placed, numbers):
     attempt = placed(spec={"datasets": ["my-numbers@1"]})
     numbers.unlink()

@@ -32,7 +32,7 @@ def collect(job):
 
     def look(*, alive=True, last=False, attempt=1, reached=None, glob=None):
         collector = made.setdefault(attempt, Collector(job, attempt, glob, lambda _: reached))
-        collector.settle_s = 0.0
+        collector.settle_s, collector.quick_s = 0.0, 1.0 if last else 0.0
         collector.changed()
         return collector.take(lambda: alive, last=last)
 

@@ -27,6 +27,10 @@ from orchestrator.store.checkpoints.step_names import series_number, step_in_nam
         ("model_480.pt", None, None),
         ("checkpoint_3_1200.pt", 1190, 1200),
         ("checkpoint_3", 600, None),
+        ("model_e3_460.pt", 456, 460),
+        ("epoch_3-000460.ckpt", 456, 460),
+        ("epoch_3_95.pt", 456, None),
+        ("model_e3_460.pt", None, None),
         # Epochs, sizes, dates, versions and numbers of parts.
         ("model_epoch_3.pt", 3, None),
         ("checkpoint-epoch3.pth", 3, None),

@@ -271,6 +271,7 @@ class LineParser:
                 self.muting.lines = MOST_LINES
             case Kind.TRACEBACK:
                 self.muting.traceback = True
+                self.progress.last_count = None  # what counts from its start after it began again
         return None
 
     def _row(self, row: TableRow | None) -> LineValues | None:

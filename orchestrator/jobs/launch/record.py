@@ -93,7 +93,7 @@ def describe(
     names = datasets.names_in_a_job(list(registered))
     data = dict(zip(names, registered.values(), strict=True))
     data |= fetches.paths_of(job)
-    values = _placeholder_values(job, folder, data, resume)
+    values = _placeholder_values(job, folder, data, resume) | datasets.placeholders(registered)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
     arguments = fill_placeholders(arguments, values)
     run = started(spec, arguments, fill_placeholders(spec.command, values))

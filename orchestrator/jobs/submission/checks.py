@@ -1,7 +1,7 @@
 """Checks of a submit: pool, devices, datasets, secrets, code and other jobs that the job refers to."""
 
 import re
-from collections.abc import Collection, Container
+from collections.abc import Container
 from datetime import timedelta
 
 from django.conf import settings
@@ -11,18 +11,16 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, Malformed, Sentence, count_devices
-from orchestrator.jobs import datasets, fetches, retention
+from orchestrator.jobs import retention
 from orchestrator.jobs.launch import isolation
-from orchestrator.jobs.submission import session_limits
-from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Lender, Pool
+from orchestrator.jobs.submission import named_data, session_limits
+from orchestrator.models import CPU_POOL, AdminState, Device, Health, Job, Lender, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
 from orchestrator.spec.git_source import folder_of, is_below
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
-from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
 LONGEST_DELAY = timedelta(days=366)
-_NAMES_DATASET = re.compile(r"\{dataset:([\w.@+/-]+)\}")
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
 
 
@@ -55,9 +53,7 @@ def resolve(
     if not continues:
         check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
-    pinned, names = _pin_datasets(user, spec)
-    if not continues:
-        _check_named_datasets(spec, names)
+    pinned = named_data.pin(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
@@ -246,67 +242,6 @@ def _check_source(user: AbstractBaseUser, spec: JobSpec) -> None:
                 git=source.git[:200],
             ),
         )
-
-
-def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> tuple[list[str], list[str]]:
-    """Resolve references to versions, each once; each dataset needs an environment variable of its own.
-
-    Returns:
-        The references, and what the job calls each of them.
-    """
-    found = {each.reference: each for each in (_dataset_of(reference, user) for reference in spec.datasets)}
-    here = [each for each in found.values() if isinstance(each, Dataset)]
-    names = {each.reference: name for each, name in zip(here, datasets.names_in_a_job(here), strict=True)}
-    reference_of: dict[str, str] = {}
-    for dataset in found.values():
-        variable = datasets.variable_of(names.setdefault(dataset.reference, dataset.name))
-        if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
-            sentence = Sentence(
-                "{reference_of} and {reference} would both be {variable}; give one of them{or_another}.",
-                reference_of=reference_of[variable],
-                reference=dataset.reference,
-                variable=variable,
-                or_another=Sentence(", or another name: NAME=ADDRESS")
-                if isinstance(dataset, RemoteData)
-                else "",
-            )
-            raise _impossible("datasets", sentence)
-    pinned = list(reference_of.values())
-    return pinned, [names[reference] for reference in pinned]
-
-
-def _check_named_datasets(spec: JobSpec, names: Collection[str]) -> None:
-    """Refuse ``{dataset:NAME}`` of one that the job does not read: the script would get the word as it stands.
-
-    Args:
-        names: what the job calls the datasets that it reads.
-    """
-    for field in ("args", "resume_args", "command"):
-        for named in _NAMES_DATASET.findall(" ".join(getattr(spec, field))):
-            if named not in names:
-                reads = (
-                    Sentence("it reads {names}", names=", ".join(sorted(names)))
-                    if names
-                    else Sentence("it reads none")
-                )
-                raise _impossible(
-                    field,
-                    Sentence(
-                        "{{dataset:{named}}} is no dataset that the job reads; {reads}. Choose it among the datasets, or change the word.",
-                        named=named,
-                        reads=reads,
-                    ),
-                )
-
-
-def _dataset_of(reference: str, user: AbstractBaseUser) -> Dataset | RemoteData:
-    if not looks_remote(reference):
-        dataset = datasets.resolve(reference, user)
-        datasets.check_readable(dataset)
-        return dataset
-    remote = read_remote(reference)
-    fetches.check(remote)
-    return remote
 
 
 def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:

@@ -61,8 +61,11 @@ def preview(
         return None
     counts = _counts(spec.gpus)
     memory_bytes = _device_memory(job)
-    named = [datasets.resolve(reference, user) for reference in spec.datasets]
-    data = {dataset.name: datasets.checked_path(dataset) for dataset in named}
+    named = (datasets.resolve(reference, user) for reference in spec.datasets)
+    registered = {dataset: datasets.checked_path(dataset) for dataset in named}
+    data = dict(zip(datasets.names_in_a_job(list(registered)), registered.values(), strict=True))
+    arguments = fill_placeholders(spec.args, datasets.placeholders(registered))
+    spec = spec.model_copy(update={"args": arguments})
     asked = [job.bundle, spec.entrypoint, spec.args, counts, memory_bytes, sorted(map(str, data.values()))]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
     folder = settings.HOME.root / "plans"
@@ -140,7 +143,6 @@ def _prepare(
         {
             "checkpoint_dir": str(checkpoints),
             "output_dir": str(output),
-            **{f"dataset:{name}": str(path) for name, path in data.items()},
         },
     )
     ask = ["--devices", *map(str, counts), "--out", str(_answer(folder))]

@@ -52,7 +52,7 @@ class Collector:
         self.store = GenerationStore(job)
         self.watcher = Watcher(job, glob)
         self.settle_s = SETTLE_S
-        self.quick_s = SETTLE_S  # a save whose files follow each other this quickly is whole after a kill too
+        self.quick_s = SETTLE_S  # files that follow each other this quickly are of one save
         self._job = job
         self._attempt = attempt
         self._step_near = step_near
@@ -185,7 +185,7 @@ class Collector:
         if self._rewrites.is_one_save(save):
             return True
         # That nothing was written proves something only while the writer lives.
-        return self._rewrites.is_one_save(save, quiet_s) and writer_alive()
+        return self._rewrites.is_one_save(save, max(quiet_s, self.quick_s)) and writer_alive()
 
     def _lacks_files(self, save: Save) -> bool:
         """Whether a killed writer's checkpoint has fewer files than its earlier ones."""

@@ -16,6 +16,7 @@ _LIKELY = re.compile(
 )
 _LAST_NUMBER = re.compile(r".*[-_=](\d+)", re.DOTALL)
 _EPOCH = re.compile(rf"{_FIRST}(?:epochs?|ep|e)[-_=. ]*(\d+)(?![\dA-Za-z])", re.IGNORECASE)
+_BEHIND_EPOCH = re.compile(rf"{_FIRST}(?:epochs?|ep|e)[-_=. ]*\d+[-_](?:0*)(\d+)", re.IGNORECASE)
 _OF_A_PART = re.compile(
     rf"{_FIRST}(?:rank|shard|part|worker|fold|expert|layer|seed|version|world|mp|zero|dp|tp|pp)s?[-_ ]?\d|\d+-of-\d+",
     re.IGNORECASE,
@@ -35,9 +36,14 @@ def step_in_name(name: str, reached: int | None = None, latest: int | None = Non
     if (step := _exact_step(name)) is not None:
         return step
     stem = _stem(name)
-    if _EPOCH.search(stem) or _OF_A_PART.search(stem):
+    if _OF_A_PART.search(stem):
         return None
-    if (match := _LIKELY.fullmatch(stem)) is not None:
+    behind = _BEHIND_EPOCH.search(stem)
+    if behind is not None and behind.end() == len(stem) and reached is not None:
+        number, share = behind[1], 0.05  # "model_e3_460.pt": the log may be behind
+    elif _EPOCH.search(stem):
+        return None
+    elif (match := _LIKELY.fullmatch(stem)) is not None:
         number, share = match[1] or match[2], 0.5
     elif reached is not None and (match := _LAST_NUMBER.fullmatch(stem)) is not None:
         number, share = match[1], 0.05
