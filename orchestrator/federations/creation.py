@@ -93,9 +93,10 @@ def _check_room(spec: FederationSpec, job: JobSpec) -> None:
         return  # they share devices
     kind = "gpu" if job.gpus else "cpu"
     devices = Device.objects.filter(pool=job.pool, kind=kind).exclude(health=Health.MISSING).count()
-    needed = spec.count * max(1, job.gpus) + (0 if job.gpus else 1)
+    sites = spec.local_count
+    needed = sites * max(1, job.gpus) + (0 if job.gpus else 1)
     if devices < needed:
-        what = f"{spec.count} sites" if job.gpus else f"{spec.count} sites and their server"
+        what = f"{sites} sites" if job.gpus else f"{sites} sites and their server"
         sentence = (
             f"Pool {job.pool} has {devices} {'GPUs' if job.gpus else 'CPU slots'}, and {what} need {needed} at once. "
             "Take fewer sites, or give each a share of a GPU by gpu_memory_gib."
@@ -113,7 +114,7 @@ def _submit_all(
     """Submit all jobs, or none: what was submitted before an error is stopped again."""
     exchanges.make(federation.pk, spec.count)
     try:
-        for number in (None, *range(spec.count)):
+        for number in (None, *range(spec.local_count)):
             job = _server(spec, fields, begins_with) if number is None else _site(spec, fields, number)
             env = {**(fields.get("env") or {}), FEDERATION_VARIABLE: str(federation.pk)}
             job |= {
