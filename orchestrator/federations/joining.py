@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.federations.creation import MODULE, NOT_FOR_SITES
+from orchestrator.federations.creation import MODULE, NOT_FOR_SITES, stored_site
 from orchestrator.federations.invitations import SECRET_FORM
-from orchestrator.jobs.submission import checks, intake
+from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.code import Upload
 from orchestrator.models import FINAL_STATES, Job, Pool
 from orchestrator.models.pools import Network
@@ -62,12 +62,16 @@ def join(user: User, spec: JoinSpec, *, script: Upload | None = None, bundle: Up
         if name in spec.job and name != "name":
             raise Malformed(f"job: {name} is not for sites.", fields={"job": [f"leave out {name}"]})
     link = _read_link(spec.invitation)
-    forget_ended(user)
+    fields = {name: value for name, value in spec.job.items() if name != "name"}
+    first, sha256 = stored_site(user, fields, spec.model, script, bundle)
+    _check_network(first)
     variable = f"{PREFIX}{secret_name(link.fragment)}"
     job = {
         "gpus": 0,
         "name": f"site of {link.hostname}"[:180],
         **spec.job,
+        "pool": first.pool,
+        "source": {"bundle": sha256},
         "module": MODULE,
         "launcher": "direct",
         "args": [
@@ -76,13 +80,12 @@ def join(user: User, spec: JoinSpec, *, script: Upload | None = None, bundle: Up
             f"--model={spec.model}",
             f"--data={spec.data or spec.model.partition(':')[0]}",
         ],
+        "secrets": [*(spec.job.get("secrets") or []), variable],
         "tags": [*(spec.job.get("tags") or []), "federated"],
     }
-    asked = intake.parse_spec(job)
-    _check_network(checks.resolve(user, asked))
+    forget_ended(user)
     secrets.keep(user, variable, spec.invitation)
-    named = asked.model_copy(update={"secrets": [*asked.secrets, variable]})
-    return intake.accept(user, named, script=script, bundle=bundle).job
+    return intake.accept(user, intake.parse_spec(job), uploaded=sha256).job
 
 
 def secret_name(text: str) -> str:

@@ -273,8 +273,13 @@ def join(link: str, model: str, data: str, data_path: str | None) -> None:
         sys.stdout.write(f"The part of this site is over: {str(error).rstrip('.')}.\n")
     except _Stopped:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _say_farewell(channel, run)
+        _say_farewell(channel, run, "its job was stopped")
         raise SystemExit(128 + signal.SIGTERM) from None
+    except (Refused, Unreachable):
+        raise  # nobody there listens
+    except Exception:
+        _say_farewell(channel, run, "its job has failed")
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -283,9 +288,9 @@ def _stop(_: int, __: FrameType | None) -> NoReturn:
     raise _Stopped
 
 
-def _say_farewell(channel: RemoteChannel, run: str) -> None:
+def _say_farewell(channel: RemoteChannel, run: str, why: str) -> None:
     """Tell the federation that no answer will come, so that no round waits for it; not for long, as SIGKILL follows."""
-    message = Message("farewell", {"from": run, "why": "its job was stopped"})
+    message = Message("farewell", {"from": run, "why": why})
     try:
         channel.send_within(message, FAREWELL_S)
     except (Gone, RecipeError, _Behind) as error:
