@@ -95,6 +95,7 @@ urlpatterns = [
     path("sweeps/<uuid:sweep_id>/data", sweeps.sweep_data, name="sweep-data"),
     path("sweeps/<uuid:sweep_id>/curves", sweeps.sweep_curves, name="sweep-curves"),
     path("federated", federated.federated, name="federated"),
+    path("federated/<uuid:federation>/invite", federated.invite, name="federated-invite"),
     path("services", services.services, name="services"),
     path("new-service", service_form.new_service, name="service-new"),
     path("services/<slug:name>", services.service, name="service"),

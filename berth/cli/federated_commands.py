@@ -15,6 +15,14 @@ federated_app = typer.Typer(
     help="Train one model at sites that keep their data.", invoke_without_command=True
 )
 commands.add_typer(federated_app, name="federated", rich_help_panel="Submit")
+PARTS = {
+    "waits": "not there yet",
+    "takes_part": "takes part",
+    "left_out": "no longer",
+    "took_part": "took part",
+    "in_no_round": "in no round",
+    "never_joined": "never joined",
+}
 Wanted = Annotated[str, typer.Argument(metavar="ID", help="Id or part of it")]
 
 
@@ -34,7 +42,10 @@ def run(
     model: Annotated[
         str, typer.Option("--model", metavar="FILE:FUNCTION", help="Function that builds the model")
     ],
-    sites: Annotated[int | None, typer.Option("--sites", help="Number of sites, three or more")] = None,
+    sites: Annotated[int | None, typer.Option("--sites", help="Number of sites that are jobs here")] = None,
+    remote_sites: Annotated[
+        int | None, typer.Option("--remote-sites", help="Number of sites at other Berths, by invitation")
+    ] = None,
     site_data: Annotated[
         list[str] | None,
         typer.Option("--site-data", metavar="NAME", help="Dataset of one site; repeat for each"),
@@ -74,7 +85,7 @@ def run(
 
     berth = connect()
     asked: dict[str, Any] = {
-        "model": model, "sites": sites, "site_datasets": site_data or None, "data": function,
+        "model": model, "sites": sites, "remote_sites": remote_sites, "site_datasets": site_data or None, "data": function,
         "evaluate_on": evaluate_on, "begin_with": begin_with, "result": result, "rounds": rounds,
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "proximal": proximal,
         "clip": clip, "noise": noise, "delta": delta, "patience_s": patience_s,
@@ -88,6 +99,8 @@ def run(
         show_json(begun.json)
         return
     say(f"Began {safe(begun.name)} {begun.short_id}: {len(begun.sites)} sites, {begun.rounds} rounds.")
+    if remote_sites:
+        say(f"Invite the sites at other Berths with: berth federated invite {begun.short_id} NAME")
     say(f"See its rounds with: berth federated show {begun.short_id}")
 
 
@@ -133,6 +146,68 @@ def show(wanted: Wanted, as_json: Json = False) -> None:
 
 
 @federated_app.command()
+def invite(
+    wanted: Wanted,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the site, as you call it")],
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, help="How long it may join; default: 7")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Invite a site at another Berth, and show its link once."""
+    from berth.cli.choosing import connect
+
+    expires_in_s = None if days is None else days * 86400
+    made = connect().federation(wanted).invite(name, expires_in_s=expires_in_s)
+    if as_json:
+        show_json(made)
+        return
+    say(f"Site {safe(made['name'])} may join until {made['expires_at'][:10]}. Its link, shown only now:")
+    say(safe(made["link"]))
+    say("At the other Berth: berth federated join 'LINK' train.py --model train.py:build_model")
+
+
+@federated_app.command()
+def revoke(wanted: Wanted, name: Annotated[str, typer.Argument(metavar="NAME", help="Of the site")]) -> None:
+    """End the part of a site at another Berth, whether it has joined or not."""
+    from berth.cli.choosing import connect
+
+    connect().federation(wanted).revoke(name)
+    say(f"Revoked {safe(name)}; the rounds no longer wait for it.")
+
+
+@federated_app.command(cls=JobCommand)
+@takes_job_options
+def join(
+    ctx: typer.Context,
+    link: Annotated[str, typer.Argument(metavar="LINK", help="Invitation that the owner has sent")],
+    code: Annotated[str | None, typer.Argument(help="Script, archive or folder")] = None,
+    *,
+    given: Given,
+    model: Annotated[
+        str, typer.Option("--model", metavar="FILE:FUNCTION", help="Function that builds the same model")
+    ],
+    function: Annotated[
+        str | None, typer.Option("--data-from", metavar="FILE:FUNCTION", help="Function with your data")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Take part in a federated training at another Berth: a job here, whose data stay here.
+
+    berth federated join 'https://berth.example.org/federated#bsite_...' train.py --model train.py:build_model
+    """
+    from berth.cli.choosing import connect
+    from berth.cli.job_options import read_options
+
+    berth = connect()
+    job = berth.join_federation(link, code or ".", model=model, data=function, job=read_options(berth, given))
+    if as_json:
+        show_json(job.json)
+        return
+    say(f"Submitted {safe(job.name)} {job.short_id}. It joins once it runs: berth logs -f {job.short_id}")
+
+
+@federated_app.command()
 def stop(wanted: Wanted, as_json: Json = False) -> None:
     """Stop all jobs of a federated training."""
     from berth.cli.choosing import connect
@@ -150,9 +225,11 @@ def _show(found: "Federation") -> None:
     say(f"{safe(found.name)} {found.short_id}: {found.state}. {safe(found.reason)}".strip())
     if found.result:
         say(f"Its model: {safe(found.result)}")
-    sites = grid("site", "job", "state", "")
+    sites = grid("site", "job", "state", "part")
     for site in found.sites:
-        sites.add_row(str(site["number"]), site["job"][-8:], site["state"], safe(site["left_out"]))
+        job = site["job"][-8:] if site["job"] else "elsewhere"
+        name = f"{site['number']} {safe(site['name'])}".strip()
+        sites.add_row(name, job, site["state"], safe(site["left_out"]) or PARTS[site["part"]])
     terminal().print(sites)
     rounds = grid("round", "sites", "s", "values")
     for each in found.report["rounds"]:

@@ -117,6 +117,34 @@ class Berth(Connection):
         as_form = {part: (name, data), "federation": (None, json.dumps(body).encode(), "application/json")}
         return Federation(self.send("POST", "/federated", files=as_form).json(), self)
 
+    def join_federation(
+        self,
+        invitation: str,
+        code: str | Path | None = None,
+        *,
+        model: str,
+        data: str | None = None,
+        job: Spec | None = None,
+    ) -> Job:
+        """Take part in a federated training at another Berth, as a job of this one; data stay here.
+
+        Args:
+            invitation: the link that the federation's owner has sent.
+            code: as ``run`` takes it.
+            model: function that builds the same model as the federation's.
+            data: function with this site's data.
+            job: the fields of the job.
+        """
+        spec: Spec = {**job} if job else {}
+        body: dict[str, Any] = {"invitation": invitation, "model": model, "job": spec}
+        if data is not None:
+            body["data"] = data
+        if code is None:
+            return Job(self.send("POST", "/federated/join", json=body).json(), self)
+        part, name, content = read_code(Path(code), {**spec, "module": "training.federated"})
+        as_form = {part: (name, content), "join": (None, json.dumps(body).encode(), "application/json")}
+        return Job(self.send("POST", "/federated/join", files=as_form).json(), self)
+
     def federation(self, federation_id: str) -> Federation:
         """Find a federated training by its id, or by an unambiguous part of at least four characters."""
         return Federation(self.get(f"/federated/{quote(federation_id, safe='')}"), self)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Self, TypedDict
+from urllib.parse import quote
 
 from berth.client.connection import Connection
 from berth.client.job_answers import Limit
@@ -261,7 +262,7 @@ class Federation(Record):
     reason: str
     rounds: int
     server: str | None  # id of the server's job
-    sites: list[Mapping[str, Any]]  # number, job, state, left_out
+    sites: list[Mapping[str, Any]]  # number, name, job, state, part, left_out, remote
     report: Mapping[str, Any]  # rounds, lost, epsilon
     result: str | None  # the model that came of it
     created_at: datetime
@@ -274,6 +275,23 @@ class Federation(Record):
     def refresh(self) -> Self:
         self.json = self.berth.get(f"/federated/{self.json['id']}")
         return self
+
+    def invite(self, name: str, *, expires_in_s: float | None = None) -> Mapping[str, Any]:
+        """Invite a site at another Berth.
+
+        Returns:
+            ``link``, which is shown only now, ``name``, ``number`` and ``expires_at``.
+        """
+        body: dict[str, Any] = {"name": name}
+        if expires_in_s is not None:
+            body["expires_in_s"] = expires_in_s
+        path = f"/federated/{self.json['id']}/invitations"
+        answer: Mapping[str, Any] = self.berth.send("POST", path, json=body).json()
+        return answer
+
+    def revoke(self, name: str) -> None:
+        """End the part of a site at another Berth."""
+        self.berth.send("DELETE", f"/federated/{self.json['id']}/invitations/{quote(name, safe='')}")
 
     def stop(self) -> Self:
         """Stop all its jobs."""

@@ -15,6 +15,7 @@ from orchestrator.api.resources import (
     datasets,
     devices,
     environments,
+    federated_sites,
     federations,
     jobs,
     kept_files,
@@ -47,6 +48,7 @@ from orchestrator.api.resources import (
 )
 from orchestrator.api.resources.schemas import JobChanges
 from orchestrator.federations.asking import FederationSpec
+from orchestrator.federations.joining import JoinSpec
 from orchestrator.services.asking import ServiceChanges, ServiceSpec
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.asking import SweepChanges, SweepSpec
@@ -60,7 +62,16 @@ api = BerthAPI(
     parser=StrictParser(),
     renderer=JsonRenderer(),
     docs_decorator=show_schema,
-    bodies=(JobSpec, JobChanges, SweepSpec, SweepChanges, ServiceSpec, ServiceChanges, FederationSpec),
+    bodies=(
+        JobSpec,
+        JobChanges,
+        SweepSpec,
+        SweepChanges,
+        ServiceSpec,
+        ServiceChanges,
+        FederationSpec,
+        JoinSpec,
+    ),
 )
 for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja would answer these itself
     api.add_exception_handler(_kind, answer_error)
@@ -101,6 +112,7 @@ for _prefix, _router in (
     ("/sessions", sessions.router),
     ("/services", services.router),
     ("/federated", federations.router),
+    ("/rounds", federated_sites.router),
     ("/timeline", timeline.router),
     ("/usage", usage.router),
     ("/health", server_parts.router),

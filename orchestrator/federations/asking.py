@@ -11,7 +11,7 @@ from orchestrator.spec.field_types import Name
 from orchestrator.sweeps.asking import validated
 
 LEAST_SITES, MOST_SITES = 3, 64
-Sites = Annotated[StrictInt, Field(ge=LEAST_SITES, le=MOST_SITES)]
+Sites = Annotated[StrictInt, Field(ge=0, le=MOST_SITES)]
 WORDS: Final[Mapping[str, str]] = {  # options of the program that server and sites get
     "model": "--model",
     "rounds": "--rounds",
@@ -37,7 +37,13 @@ class FederationSpec(BaseModel):
         default_factory=dict,
         description="the fields of every site's job: gpus, datasets, with_packages, pool ...",
     )
-    sites: Sites | None = Field(None, description="how many there are; or give site_datasets")
+    sites: Sites | None = Field(
+        None, description="how many are jobs here; or give site_datasets. With remote_sites three or more"
+    )
+    remote_sites: Sites = Field(
+        0,
+        description="how many are at other Berths, which join by invitations; the first round waits for them",
+    )
     site_datasets: list[Reference] = Field(
         default_factory=list,
         max_length=MOST_SITES,
@@ -77,9 +83,11 @@ class FederationSpec(BaseModel):
     def _check(self) -> Self:
         if (self.sites is None) == (not self.site_datasets):
             raise ValueError("sites: give sites, or site_datasets with one reference for each site")
-        if self.site_datasets and len(self.site_datasets) < LEAST_SITES:
+        if not LEAST_SITES <= self.count <= MOST_SITES:
+            name = "site_datasets" if self.site_datasets else "sites"
             raise ValueError(
-                f"site_datasets: give {LEAST_SITES} or more; a sum of two shows each the other's update"
+                f"{name}: give {LEAST_SITES} to {MOST_SITES} with remote_sites; "
+                "a sum of two shows each the other's update"
             )
         if (self.clip is None) != (self.noise is None):
             raise ValueError("clip: privacy needs both clip and noise")
@@ -87,6 +95,12 @@ class FederationSpec(BaseModel):
 
     @property
     def count(self) -> int:
+        """All sites, here and at other Berths."""
+        return self.local_count + self.remote_sites
+
+    @property
+    def local_count(self) -> int:
+        """The sites that are jobs here."""
         return self.sites if self.sites is not None else len(self.site_datasets)
 
     @property

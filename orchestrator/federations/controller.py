@@ -13,12 +13,14 @@ from django.utils import timezone
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.facts.events import FederationFact
 from orchestrator.facts.record import NOTHING, Fact, fact
+from orchestrator.federations import invitations
 from orchestrator.federations.report import read_report
 from orchestrator.jobs import exchanges, lifecycle, promotion
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.models import (
     FINAL_STATES,
     Federation,
+    FederationInvitation,
     FederationMember,
     FederationState,
     Job,
@@ -32,6 +34,7 @@ from orchestrator.store.checkpoints.manifest import NotVerified
 logger = logging.getLogger(__name__)
 
 ACTOR = "federation"
+WATCHED_SINCE = timezone.now()  # while this server was down, no site could be heard
 ENDS_ITSELF = timedelta(seconds=30)  # a site, once its server has told it that the rounds are over
 
 
@@ -61,6 +64,8 @@ def advance(federation: Federation, now: datetime) -> None:
                 "has ended" if member.job.state == JobState.SUCCEEDED else f"has {ended_as(member.job.state)}"
             )
             exchanges.tell_ended(federation.pk, member.number, f"its job {how}")
+    if not federation.has_ended:
+        _tell_of_remote_sites(federation, now)
     if not federation.has_ended and server is not None and server.state in FINAL_STATES:
         _take_over(federation, server)
     if not federation.has_ended:
@@ -70,6 +75,16 @@ def advance(federation: Federation, now: datetime) -> None:
     if all(member.job.state in FINAL_STATES for member in members):
         exchanges.remove(federation.pk)
         _change(federation, cleared=True)
+
+
+def _tell_of_remote_sites(federation: Federation, now: datetime) -> None:
+    """Tell the server's job of sites at other Berths that no longer take part, so that no round waits for them."""
+    if not (numbers := federation.remote_numbers):
+        return
+    rows = {each.number: each for each in FederationInvitation.objects.filter(federation=federation)}
+    for number in numbers:
+        if why := invitations.why_over(federation, rows.get(number), now, WATCHED_SINCE):
+            exchanges.tell_ended(federation.pk, number, why)
 
 
 def _take_over(federation: Federation, server: Job) -> None:

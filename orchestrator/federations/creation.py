@@ -50,7 +50,7 @@ def create(
     if spec.result is not None:
         datasets.check_names(spec.result, "1", "")
     begins_with = promotion.find(spec.begin_with, user).dataset.reference if spec.begin_with else None
-    first, sha256 = _checked_site(user, spec, script, bundle)
+    first, sha256 = stored_site(user, spec.job, spec.model, script, bundle)
     _check_room(spec, first)
     federation = Federation(
         owner=user,
@@ -67,12 +67,19 @@ def create(
     return federation
 
 
-def _checked_site(
-    user: User, spec: FederationSpec, script: Upload | None, bundle: Upload | None
+def stored_site(
+    user: User, given: Mapping[str, Any], model: str, script: Upload | None, bundle: Upload | None
 ) -> tuple[JobSpec, str]:
-    """The job of a site as a submit would take it, with its stored code."""
-    given = spec.job
-    file = spec.model.partition(":")[0]
+    """The job of a site as a submit would take it, with its stored code.
+
+    Args:
+        given: the fields of the job.
+        model: function that builds the model; a script alone gets the name of its file.
+
+    Raises:
+        Malformed, TooLarge, Impossible, Forbidden: as a submit.
+    """
+    file = model.partition(":")[0]
     is_script = script is not None or (bundle is None and "text" in (given.get("source") or {}))
     starts = {"entrypoint": file} if is_script and file.endswith(".py") else {"module": MODULE}
     job = intake.parse_spec({"gpus": 0, **given, **starts})
@@ -93,9 +100,10 @@ def _check_room(spec: FederationSpec, job: JobSpec) -> None:
         return  # they share devices
     kind = "gpu" if job.gpus else "cpu"
     devices = Device.objects.filter(pool=job.pool, kind=kind).exclude(health=Health.MISSING).count()
-    needed = spec.count * max(1, job.gpus) + (0 if job.gpus else 1)
+    sites = spec.local_count
+    needed = sites * max(1, job.gpus) + (0 if job.gpus else 1)
     if devices < needed:
-        what = f"{spec.count} sites" if job.gpus else f"{spec.count} sites and their server"
+        what = f"{sites} sites" if job.gpus else f"{sites} sites and their server"
         sentence = (
             f"Pool {job.pool} has {devices} {'GPUs' if job.gpus else 'CPU slots'}, and {what} need {needed} at once. "
             "Take fewer sites, or give each a share of a GPU by gpu_memory_gib."
@@ -113,7 +121,7 @@ def _submit_all(
     """Submit all jobs, or none: what was submitted before an error is stopped again."""
     exchanges.make(federation.pk, spec.count)
     try:
-        for number in (None, *range(spec.count)):
+        for number in (None, *range(spec.local_count)):
             job = _server(spec, fields, begins_with) if number is None else _site(spec, fields, number)
             env = {**(fields.get("env") or {}), FEDERATION_VARIABLE: str(federation.pk)}
             job |= {

@@ -1,24 +1,67 @@
 """What lists say of a federation: its jobs, its rounds, and the sites that were left out."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser, User
+from django.utils import timezone
 
 from orchestrator.exceptions import NotFound
 from orchestrator.federations.report import FederatedReport, RoundOut, report_of
-from orchestrator.models import Federation, FederationMember, Job
+from orchestrator.jobs import exchanges
+from orchestrator.models import Federation, FederationInvitation, FederationMember, Job
 
 SHORTEST_PART = 4
 
 
+class Part(StrEnum):
+    """What part a site has in the rounds."""
+
+    WAITS = "waits"
+    TAKES_PART = "takes_part"
+    LEFT_OUT = "left_out"
+    TOOK_PART = "took_part"
+    IN_NO_ROUND = "in_no_round"  # it joined, and was left out before its first round ended
+    NEVER_JOINED = "never_joined"
+
+
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """One site: its job, and why it was left out of the sums."""
+    """One site: its job, or its invitation to another Berth, and why it was left out of the sums."""
 
     number: int
-    job: Job
+    job: Job | None  # None: it is at another Berth
+    invitation: FederationInvitation | None  # None: it is a job here, or nobody was invited yet
+    part: Part
     left_out: str  # empty: it takes part
+
+    @property
+    def name(self) -> str:
+        return self.invitation.name if self.invitation else ""
+
+    @property
+    def state(self) -> str:
+        """Of its job, or of its invitation."""
+        if self.job is not None:
+            return self.job.state
+        row = self.invitation
+        if row is None:
+            return "open"
+        if row.revoked_at is not None:
+            return "revoked"
+        if row.joined_at is not None:
+            return "joined"
+        return "expired" if row.expires_at <= timezone.now() else "invited"
+
+    @property
+    def may_be_invited(self) -> bool:
+        """Whether a link, or another one, can be made."""
+        return self.job is None and self.part == Part.WAITS and self.state in {"open", "invited"}
+
+    @property
+    def may_be_revoked(self) -> bool:
+        return self.invitation is not None and self.state in {"invited", "joined"} and not self.left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +82,43 @@ def row_of(federation: Federation) -> FederationRow:
     members = list(FederationMember.objects.filter(federation=federation).select_related("job"))
     server = next((each.job for each in members if each.number is None), None)
     report = report_of(federation, server)
-    left_out = {each.site: f"left out from round {each.round} on: {each.why}" for each in report.lost}
-    sites = (
-        SiteRow(each.number, each.job, left_out.get(each.number, ""))
-        for each in members
-        if each.number is not None
-    )
+    lost = {each.site: each for each in report.lost}
+    jobs = {each.number: each.job for each in members if each.number is not None}
+    invited = {each.number: each for each in FederationInvitation.objects.filter(federation=federation)}
+    told = {number: exchanges.why_told(federation.pk, number) for number in federation.remote_numbers}
+    sites = []
+    for number in (*jobs, *federation.remote_numbers):
+        one = lost.get(number)
+        left_out = f"left out from round {one.round} on: {one.why}" if one else told.get(number, "")
+        part = _part(federation, report, jobs.get(number), invited.get(number), left_out)
+        sites.append(SiteRow(number, jobs.get(number), invited.get(number), part, left_out))
     return FederationRow(federation, server, tuple(sites), report)
+
+
+def _part(
+    federation: Federation,
+    report: FederatedReport,
+    job: Job | None,
+    row: FederationInvitation | None,
+    left_out: str,
+) -> Part:
+    if job is None and (row is None or row.joined_at is None):
+        over = federation.has_ended or left_out or (row is not None and row.revoked_at is not None)
+        return Part.NEVER_JOINED if over else Part.WAITS
+    if left_out or (row is not None and row.revoked_at is not None):
+        return Part.LEFT_OUT if _was_in_a_round(report, job, left_out) else Part.IN_NO_ROUND
+    if federation.has_ended:
+        return Part.TOOK_PART if report.rounds or job is not None else Part.IN_NO_ROUND
+    return Part.TAKES_PART if report.rounds or job is not None else Part.WAITS
+
+
+def _was_in_a_round(report: FederatedReport, job: Job | None, left_out: str) -> bool:
+    if job is not None:
+        return True
+    first = next((each.round for each in report.rounds), None)
+    return first is not None and not left_out.startswith(
+        ("left out from round 0", f"left out from round {first} ")
+    )
 
 
 def find(user: AbstractBaseUser, wanted: str) -> Federation:

@@ -60,6 +60,18 @@ def tell_ended(federation: UUID, number: int, why: str) -> None:
         write_durably(path, why.encode())
 
 
+def told_of(federation: UUID) -> set[int]:
+    """The sites whose end was told."""
+    folder = root_of(federation) / TOLD
+    return {int(each.name) for each in folder.iterdir() if each.name.isdigit()} if folder.is_dir() else set()
+
+
+def why_told(federation: UUID, number: int) -> str:
+    """What was told of a site's end; empty: nothing."""
+    path = root_of(federation) / TOLD / str(number)
+    return path.read_text() if path.is_file() else ""
+
+
 def remove(federation: UUID) -> None:
     """Remove the folders; the jobs that wrote there have ended."""
     remove_tree(root_of(federation))

@@ -11,6 +11,7 @@ from orchestrator.models.events import JobEvent
 from orchestrator.models.federations import (
     FEDERATION_VARIABLE,
     Federation,
+    FederationInvitation,
     FederationMember,
     FederationState,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "Errand",
     "ExitKind",
     "Federation",
+    "FederationInvitation",
     "FederationMember",
     "FederationState",
     "Fetch",

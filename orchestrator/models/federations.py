@@ -69,6 +69,11 @@ class Federation(models.Model):
         return self.state != FederationState.RUNNING
 
     @property
+    def remote_numbers(self) -> range:
+        """The numbers of sites at other Berths, which follow those of the jobs here."""
+        return range(self.sites - int(self.options.get("remote_sites", 0)), self.sites)
+
+    @property
     def short_id(self) -> str:
         """The last eight characters, as people see it."""
         return str(self.id)[-SHORT_ID_LENGTH:]
@@ -89,3 +94,33 @@ class FederationMember(models.Model):
 
     def __str__(self) -> str:
         return f"{'server' if self.number is None else f'site {self.number}'} of {self.federation_id}"
+
+
+class FederationInvitation(models.Model):
+    """A site at another Berth: the secret by which it takes part, and how far its messages have come."""
+
+    federation = models.ForeignKey(Federation, on_delete=models.CASCADE, related_name="invitations")
+    number = models.PositiveIntegerField()  # of the site
+    name = models.CharField(max_length=64)  # of the site, as people call it
+    digest = models.CharField(max_length=64, unique=True)  # of the secret, which is stored nowhere
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="federation_invitations"
+    )
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()  # for joining; a site that has joined stays
+    revoked_at = models.DateTimeField(null=True)
+    joined_at = models.DateTimeField(null=True)  # its first request
+    seen_at = models.DateTimeField(null=True)  # its newest request, to some seconds
+    largest_bytes = models.BigIntegerField(default=0)  # of the messages that it has fetched
+    received = models.PositiveBigIntegerField(default=0)  # messages of it that were passed on
+    applied = models.JSONField(default=list)  # ids of the newest of them
+
+    class Meta:
+        ordering: ClassVar = ["federation", "number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["federation", "number"], name="federation_seat_once"),
+            models.UniqueConstraint(fields=["federation", "name"], name="federation_invited_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"site {self.name} of {self.federation_id}"

@@ -46,6 +46,11 @@ def forget(owner: AbstractBaseUser, name: str) -> None:
     JobSecret.objects.filter(owner_id=owner.pk, name=name).delete()
 
 
+def names_of(owner: AbstractBaseUser) -> list[str]:
+    """The names of a person's secrets, in order."""
+    return list(JobSecret.objects.filter(owner_id=owner.pk).order_by("name").values_list("name", flat=True))
+
+
 def missing(owner: AbstractBaseUser, names: Iterable[str]) -> list[str]:
     """The names for which the owner has no secret, in order."""
     wanted = list(names)

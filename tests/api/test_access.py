@@ -12,6 +12,8 @@ from orchestrator.models import AuditEntry, JobState, Person, Pool, PoolRight, R
 
 PREFIX = "/api/v1/"
 OPEN = {"/health/live", "/health/ready"}
+# Doors that no person's token opens: a site at another Berth has its invitation (test_federated_sites.py).
+OF_SITES = {"/rounds", "/rounds/messages", "/rounds/messages/{message}"}
 # What a route asks for beyond being signed in; everything that is not here is for every submitter.
 OPERATORS_ONLY = {
     ("patch", "/pools/{pool_id}"),
@@ -67,6 +69,10 @@ def closed_routes() -> list[tuple[str, str]]:
     return [(method, path) for method, path in every_route() if path not in OPEN]
 
 
+def routes_of_people() -> list[tuple[str, str]]:
+    return [(method, path) for method, path in closed_routes() if path not in OF_SITES]
+
+
 def address(path: str, job: object) -> str:
     values = {"job_id": str(job), "device_id": "sim-0", "pool_id": "default", "name": "digits", "step": "1"}
     values["username"] = "ada"
@@ -93,6 +99,11 @@ def test_t01_a_stranger_gets_401_everywhere(method, path, anonymous, adas_job):
     assert answer["Content-Type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[1] in OF_SITES])
+def test_a_persons_token_does_not_open_the_door_of_sites(method, path, client_of, root, adas_job):
+    assert client_of(root).send(method.upper(), address(path, adas_job.pk), {}).status_code == 401
+
+
 @pytest.mark.parametrize(("method", "path"), [each for each in every_route() if "{job_id}" in each[1]])
 def test_t02_anothers_job_is_as_if_it_were_not_there(method, path, client_of, bob, adas_job):
     client = client_of(bob)
@@ -109,7 +120,7 @@ def test_t02_anothers_job_is_as_if_it_were_not_there(method, path, client_of, bo
     assert (adas_job.state, adas_job.name) == (JobState.QUEUED, "digits")
 
 
-@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[0] != "get"])
+@pytest.mark.parametrize(("method", "path"), [each for each in routes_of_people() if each[0] != "get"])
 def test_a_read_token_changes_nothing(method, path, client_of, root, adas_job):
     answer = client_of(root, "read").send(method.upper(), address(path, adas_job.pk), {})
 
@@ -134,7 +145,7 @@ def test_only_operators_and_admins_change_pools_people_and_limits(
     assert client_of(bob, "admin").send(*send).status_code in {400, 403, 404}
 
 
-@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[0] != "get"])
+@pytest.mark.parametrize(("method", "path"), [each for each in routes_of_people() if each[0] != "get"])
 def test_t01_a_viewer_changes_nothing(method, path, client_of, bob, adas_job):
     token = client_of(bob, "write")
     Person.objects.create(user=bob, role=Role.VIEWER)
@@ -145,7 +156,7 @@ def test_t01_a_viewer_changes_nothing(method, path, client_of, bob, adas_job):
     assert "viewer" in answer.json()["detail"] or "operators" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[0] == "get"])
+@pytest.mark.parametrize(("method", "path"), [each for each in routes_of_people() if each[0] == "get"])
 def test_a_viewer_reads_what_others_read(method, path, client_of, bob, adas_job):
     Person.objects.create(user=bob, role=Role.VIEWER)
 

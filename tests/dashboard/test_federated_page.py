@@ -75,3 +75,53 @@ def test_those_of_others_are_not_shown(client, federation, bob):
     client.force_login(bob)
 
     assert "clinics" not in client.get("/federated").content.decode()
+
+
+@pytest.fixture
+def shared_out(ada, make_device, home):
+    """A federation with a site at another Berth."""
+    Pool.objects.get_or_create(name="cpu")
+    for index in range(4):
+        make_device(index, kind="cpu", pool_id="cpu")
+    return creation.create(ada, asking.parse({**ASKED, "sites": 2, "remote_sites": 1}))
+
+
+def test_a_site_elsewhere_is_invited_its_link_is_shown_once_and_it_is_revoked(reader, shared_out):
+    assert "waits for an invitation" in reader.get("/federated").content.decode()
+
+    answer = reader.post(
+        f"/federated/{shared_out.pk}/invite", {"name": "clinic-b", "expires_in_s:number": "86400"}
+    )
+
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert answer["Cache-Control"] == "no-store"
+    assert "/federated#bsite_" in page
+    assert "data-copy" in page
+    assert "data-fresh" not in page  # a refresh would take the link away
+    again = reader.get("/federated").content.decode()
+    assert "bsite_" not in again
+    assert "clinic-b" in again
+    assert "not there yet" in again
+    form = {"do": f"DELETE /api/v1/federated/{shared_out.pk}/invitations/clinic-b", "done": "Revoked it."}
+    assert form["do"] in again
+    reader.post("/change", form)
+    revoked = reader.get("/federated").content.decode()
+    assert "never joined" in revoked
+    assert form["do"] not in revoked
+
+
+def test_an_invitation_that_cannot_be_says_why(reader, shared_out):
+    answer = reader.post(f"/federated/{shared_out.pk}/invite", {"name": "no spaces"})
+
+    assert answer.status_code == 400
+    assert "use 1 to 63 letters" in answer.content.decode()
+
+
+def test_others_get_no_form_to_invite(client, shared_out, bob):
+    client.force_login(bob)
+
+    answer = client.post(f"/federated/{shared_out.pk}/invite", {"name": "mine"})
+
+    assert answer.status_code == 404
+    assert "bsite_" not in answer.content.decode()

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from training.federated import places
+from training.federated import places, remote
 from training.federated.privacy import Privacy
 from training.federated.report import Kept, RoundReport
 from training.federated.rounds import Server
@@ -26,7 +26,7 @@ EXCHANGE = "FEDERATION_EXCHANGE"  # the folder between the jobs of a federation;
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training.federated", description="Run federated rounds.")
-    parser.add_argument("--sites", type=int, required=True, help="how many sites there are, three or more")
+    parser.add_argument("--sites", type=int, help="how many sites there are, three or more")
     parser.add_argument("--model", required=True, help="function that builds it, as train.py:build_model")
     parser.add_argument("--data", required=True, help="function of (site, sites) that returns its data")
     parser.add_argument("--evaluate-on", help="function that returns the server's evaluation data")
@@ -44,7 +44,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--part", choices=("all", "server", "site"), default="all", help="of this job")
     parser.add_argument("--site", type=int, default=0, help="number of the site that this job is")
-    return parser.parse_args(arguments)
+    parser.add_argument("--join", metavar="VARIABLE", help="holds the invitation to a federation elsewhere")
+    options = parser.parse_args(arguments)
+    if options.sites is None and options.join is None:
+        parser.error("the following arguments are required: --sites")
+    return options
 
 
 def run(arguments: Sequence[str] | None = None) -> nn.Module | None:
@@ -54,6 +58,10 @@ def run(arguments: Sequence[str] | None = None) -> nn.Module | None:
         RecipeError: the settings cannot work, or too many sites were lost.
     """
     options = parse(arguments)
+    if options.join is not None:
+        data_path = options.data_path or named.path_of_data()
+        remote.join(remote.invitation(options.join), options.model, options.data, data_path)
+        return None
     local = _local(options)
     if options.part == "site":
         places.join(local, options.site, _exchange())

@@ -56,6 +56,8 @@ class Correspondence:
                 message = self._look(number)
                 if message is not None and message.kind == "hello":
                     self.runs[number] = str(message.facts.get("from"))
+                elif message is not None and message.kind == "farewell":
+                    self.lose(number, _why_of(message))
             time.sleep(pause_s)
             pause_s = min(SLOWEST_LOOK_S, pause_s * 1.1)
 
@@ -103,8 +105,7 @@ class Correspondence:
         """Whether a message answers the request; a site that says something else is lost."""
         if message.kind == "farewell":
             if message.facts.get("from") == self.runs.get(number):
-                why = str(message.facts.get("why") or "")[:LONGEST_WHY] or "its job was stopped"
-                self._leave_out(number, why)
+                self._leave_out(number, _why_of(message))
             return False
         if message.kind == "hello":
             if message.facts.get("from") != self.runs.get(number):
@@ -167,3 +168,7 @@ class Correspondence:
         with suppress(Gone):
             channel.send(Message("end", {"why": why}))
         self.sites.end(number)
+
+
+def _why_of(farewell: Message) -> str:
+    return str(farewell.facts.get("why") or "")[:LONGEST_WHY] or "its job was stopped"

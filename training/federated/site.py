@@ -38,13 +38,17 @@ class Local:
     seed: int = 0
 
 
-def serve(local: Local, number: int, channel: Channel) -> None:
-    """Take part until the server ends the rounds; the entry of a site's program."""
+def serve(local: Local, number: int, channel: Channel, run: str | None = None) -> None:
+    """Take part until the server ends the rounds; the entry of a site's program.
+
+    Args:
+        run: a name of this process; None makes one.
+    """
     try:
         torch.set_num_threads(1)
         torch.manual_seed(local.seed * 1_000 + number)
         model = named.build_model(local.model)
-        Site(local, number, model, site_data(local, number), channel).run()
+        Site(local, number, model, site_data(local, number), channel, run).run()
     finally:  # an error must close it, or the server would wait
         channel.close()
 
@@ -52,10 +56,20 @@ def serve(local: Local, number: int, channel: Channel) -> None:
 class Site:
     """A site's side of all rounds; it answers each request of the server with one message."""
 
-    def __init__(self, local: Local, number: int, model: nn.Module, data: Samples, channel: Channel) -> None:
+    def __init__(
+        self,
+        local: Local,
+        number: int,
+        model: nn.Module,
+        data: Samples,
+        channel: Channel,
+        run: str | None = None,
+    ) -> None:
         self.local, self.number = local, number
         self._model, self._data, self._channel = model, data, channel
-        self._run = secrets.token_hex(8)  # requests to an earlier process of this site are not for this one
+        self._run = run or secrets.token_hex(
+            8
+        )  # requests to an earlier process of this site are not for this one
         self._update: tuple[Tensor, int] | None = None
         self._member: Member | None = None
         self._steps: dict[str, Callable[[Message], Message]] = {
@@ -72,7 +86,8 @@ class Site:
         while True:
             try:
                 request = wait_for(self._channel)
-            except Gone:
+            except Gone as error:
+                sys.stdout.write(f"No further rounds: {str(error).rstrip('.')}.\n")
                 return
             if request.kind == "end":
                 if why := request.facts.get("why"):

@@ -15,6 +15,7 @@ from orchestrator.models import Scope
 from orchestrator.people import agents, rights, tokens
 
 API = "/api/v1"
+SITE_PREFIX = "bsite_"  # of the secrets of sites at other Berths, which open their door and nothing else
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 # Query parameters that carry tokens elsewhere. Addresses end up in logs and histories.
 _TOKEN_PARAMETERS = frozenset(

@@ -45,6 +45,8 @@ PARAMETERS: Mapping[str, str] = {
     "name": "the name",
     "key": "the key that the list or the answer before gave",
     "offset": "how many bytes of the file are there already",
+    "site": "the name of a site at another Berth",
+    "message": "the id of a message, which its site makes up: 32 hexadecimal digits",
     "federation": "the id of a federated training, or a part of it that fits one",
     "sweep_id": "the sweep's id, or a part of it that fits one sweep",
     "format": "json or csv",

@@ -77,7 +77,7 @@ class BerthAPI(NinjaAPI):
         for address, methods in schema["paths"].items():
             for method, operation in methods.items():
                 operation["responses"]["default"] = PROBLEM_RESPONSE
-                if operation.get("security"):
+                if any("TokenOrSession" in each for each in operation.get("security", ())):
                     operation["security"] = [*operation["security"], {name: [] for name in BEARER}]
                 add_samples(address, method, operation)
         return schema

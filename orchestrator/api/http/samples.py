@@ -20,6 +20,8 @@ ADDRESS = "http://berth.invalid"  # replaced by the server's address when the pa
 IN_PATHS = {
     "job_id": "4f2a91c3",
     "federation": "7b03d2e8",
+    "site": "clinic-b",
+    "message": "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
     "sweep_id": "7b03d2e8",
     "step": "latest",
     "path": "model.pt",
@@ -43,6 +45,7 @@ QUERIES = {
     "poll_frames": "?topic=devices&after=",
     "search": "?q=digits",
     "send_part": "?offset=0&size_bytes=6",
+    "send_message": "?offset=0&size=6",
     "get_usage": "?by=owner",
 }
 _OF_THE_CLIENT = "/api/v1"
@@ -148,6 +151,25 @@ SAMPLES = {
     "list_federations": Sample(None, "berth federated list", "berth.federations()"),
     "get_federation": Sample(None, "berth federated show 7b03d2e8", 'berth.federation("7b03d2e8")'),
     "stop_federation": Sample(None, "berth federated stop 7b03d2e8", 'berth.federation("7b03d2e8").stop()'),
+    "invite_site": Sample(
+        {"name": "clinic-b"},
+        "berth federated invite 7b03d2e8 clinic-b",
+        'berth.federation("7b03d2e8").invite("clinic-b")',
+    ),
+    "revoke_site": Sample(
+        None,
+        "berth federated revoke 7b03d2e8 clinic-b",
+        'berth.federation("7b03d2e8").revoke("clinic-b")',
+    ),
+    "join_federation": Sample(
+        {
+            "invitation": "https://berth.example.org/federated#bsite_...",
+            "model": "train.py:build_model",
+            "job": {"source": {"text": _CODE}},
+        },
+        "berth federated join 'https://berth.example.org/federated#bsite_...' train.py --model train.py:build_model",
+        'berth.join_federation("https://berth.example.org/federated#bsite_...", "train.py", model="train.py:build_model")',
+    ),
     "list_services": Sample(None, "berth service list", "berth.services()"),
     "begin_service": Sample(
         {"name": "digits", "job": {"command": ["python", "serve.py"], "source": {"text": _CODE}}},
