@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.recipes.asking import Function, Number, Reference
 from orchestrator.spec.field_types import Name
 from orchestrator.sweeps.asking import validated
@@ -79,7 +79,10 @@ class FederationSpec(BaseModel):
             raise ValueError("sites: give sites, or site_datasets with one reference for each site")
         if self.site_datasets and len(self.site_datasets) < LEAST_SITES:
             raise ValueError(
-                f"site_datasets: give {LEAST_SITES} or more; a sum of two shows each the other's update"
+                Sentence(
+                    "site_datasets: give {least_sites} or more; a sum of two shows each the other's update",
+                    least_sites=LEAST_SITES,
+                )
             )
         if (self.clip is None) != (self.noise is None):
             raise ValueError("clip: privacy needs both clip and noise")
