@@ -15,7 +15,7 @@ from dashboard.live import feed, frames, passes
 from dashboard.live.consumers import LARGEST_SEQ, MOST_TOPICS, read_headers
 from dashboard.live.topics import Source
 from orchestrator.api.http.errors import Unauthenticated, WrongMethod, problem
-from orchestrator.exceptions import Malformed, OrchestratorError
+from orchestrator.exceptions import Malformed, OrchestratorError, Sentence
 
 LONGEST_WAIT_S = 20.0
 LINGER_S = 5.0  # keep watching the topics after an answer, since the next poll follows at once
@@ -135,7 +135,12 @@ def read_query(query: bytes) -> tuple[dict[str, int | None], str]:
         BadQuery: no topic, too many, or an invalid seq.
     """
     if len(query) > LONGEST_QUERY:
-        raise BadQuery(f"The query is longer than {LONGEST_QUERY} bytes; poll fewer topics at once.")
+        raise BadQuery(
+            Sentence(
+                "The query is longer than {longest_query} bytes; poll fewer topics at once.",
+                longest_query=LONGEST_QUERY,
+            )
+        )
     topics: dict[str, int | None] = {}
     stream, last = "", ""
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
@@ -151,7 +156,7 @@ def read_query(query: bytes) -> tuple[dict[str, int | None], str]:
     if not topics:
         raise BadQuery("Give at least one topic.")
     if len(topics) > MOST_TOPICS:
-        raise BadQuery(f"Give at most {MOST_TOPICS} topics.")
+        raise BadQuery(Sentence("Give at most {most_topics} topics.", most_topics=MOST_TOPICS))
     return topics, stream
 
 

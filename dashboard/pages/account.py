@@ -173,7 +173,7 @@ def store_secret(request: HttpRequest) -> HttpResponse:
     try:
         secrets.keep(signed_in(request), name, request.POST.get("value", ""))
     except OrchestratorError as error:
-        return show_account(request, secret={"name": name, "errors": error.fields}, status=error.status)
+        return show_account(request, secret={"name": name, "errors": messages_of(error)}, status=error.status)
     messages.success(request, f"Stored {name}. List it in a job's secrets to use it there.")
     return redirect("account")
 

@@ -120,8 +120,8 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
             job = _submit(user, texts, gpus, sizes, steps)
             return redirect(f"{request.path}?job={job.pk}")
         except OrchestratorError as error:
-            said = [text for texts_of in messages_of(error).values() for text in texts_of]
-            errors["gpus" if "gpus" in (error.fields or {}) else "form"] = said
+            told = messages_of(error)
+            errors["gpus" if "gpus" in told else "form"] = [text for said in told.values() for text in said]
     return _page(request, user, texts, errors, status=400)
 
 

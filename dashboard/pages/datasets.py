@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import sentence_of
+from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets, pushing
@@ -47,8 +47,7 @@ def list_datasets(request: HttpRequest) -> HttpResponse:
 
 
 def _errors(error: OrchestratorError) -> dict[str, str]:
-    fields = getattr(error, "fields", None) or {}
-    shown = {name: " ".join(said) for name, said in fields.items() if name in FIELDS}
+    shown = {name: " ".join(texts) for name, texts in messages_of(error).items() if name in FIELDS}
     return shown or {"name": sentence_of(error)}
 
 

@@ -13,7 +13,7 @@ from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes, remedies
 from dashboard.parts.said import sentence_of
-from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
+from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Checkpoint, Job
@@ -89,7 +89,10 @@ def _change(request: HttpRequest, job: Job) -> tuple[Job, str]:
     field, value = request.POST.get("field", ""), request.POST.get("value", "")
     if field not in plan_changes.IN_PLACE:
         raise Malformed(
-            f"{field[:80]!r} of a waiting job cannot be changed; clone the job with another value."
+            Sentence(
+                "{field!r} of a waiting job cannot be changed; clone the job with another value.",
+                field=field[:80],
+            )
         )
     data, errors = forms.read_fields({field: value}, [])
     name = plan_changes.IN_PLACE[field]
@@ -116,7 +119,10 @@ def _lighter(request: HttpRequest, job: Job) -> tuple[Job, str]:
     lighter = remedies.lighter_plan(job)
     if lighter is None:
         raise Conflict(
-            f"{job} can not be run with less memory by Berth; clone it and change what it asks for."
+            Sentence(
+                "{job} can not be run with less memory by Berth; clone it and change what it asks for.",
+                job=job,
+            )
         )
     kept = Checkpoint.objects.filter(job=job).exists()
     address = audit.address_of(request)

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from berth import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts.said import sentence_of
-from orchestrator.exceptions import Malformed, OrchestratorError, TooMany
+from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, TooMany
 from orchestrator.people import audit, sign_in_limits
 from orchestrator.people import second_factor as factors
 from orchestrator.people.sessions import SECOND_FACTOR
@@ -123,7 +123,8 @@ def _check_password(request: HttpRequest, user: User) -> None:
     wait_s = sign_in_limits.wait_s(name, audit.address_of(request), timezone.now())
     if wait_s > 0:
         raise TooMany(
-            f"Too many wrong passwords; try again in {words.duration(wait_s)}.", retry_after_s=wait_s
+            Sentence("Too many wrong passwords; try again in {duration}.", duration=words.duration(wait_s)),
+            retry_after_s=wait_s,
         )
     if authenticate(request, username=name, password=request.POST.get("password", "")) != user:
         raise Malformed("This is not your password.")

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods
 
 from berth import words
 from dashboard.parts.said import messages_of
-from orchestrator.exceptions import Malformed, OrchestratorError, TooMany
+from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, TooMany
 from orchestrator.people import audit, passwords, second_factor, sign_in_limits
 from orchestrator.people.sessions import SECOND_FACTOR
 
@@ -136,7 +136,10 @@ def _prove(request: HttpRequest, user: User) -> None:
     """
     name, address, now = f"{user.get_username()} second factor", audit.address_of(request), timezone.now()
     if (wait_s := sign_in_limits.wait_s(name, address, now)) > 0:
-        raise TooMany(f"Too many wrong codes; try again in {words.duration(wait_s)}.", retry_after_s=wait_s)
+        raise TooMany(
+            Sentence("Too many wrong codes; try again in {duration}.", duration=words.duration(wait_s)),
+            retry_after_s=wait_s,
+        )
     credential = request.POST.get("passkey", "")
     if credential:
         proved = second_factor.prove_by_passkey(user, credential)
@@ -147,7 +150,7 @@ def _prove(request: HttpRequest, user: User) -> None:
         text = "Gave a wrong second factor."
         audit.record(user, "second_factor.failed", f"user {user.get_username()}", text, address=address)
         what = "This passkey is not known here." if credential else "This code is wrong or was used."
-        raise Malformed(f"{what} Try again, or use a recovery code.")
+        raise Malformed(Sentence("{what} Try again, or use a recovery code.", what=what))
     sign_in_limits.forget_failures(name, address)
 
 

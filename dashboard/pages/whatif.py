@@ -12,7 +12,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from berth import words
 from dashboard.pages.reader import signed_in
-from orchestrator.exceptions import Forbidden, Malformed
+from dashboard.parts.said import messages_of
+from orchestrator.exceptions import Forbidden, Malformed, Sentence
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.scheduler.forecast import replay_runs
@@ -118,7 +119,9 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
     if not text:
         return 0
     if not _NUMBER.fullmatch(text):
-        raise Malformed(f"{name} is not a whole number.", fields={name: ["give a whole number"]})
+        raise Malformed(
+            Sentence("{name} is not a whole number.", name=name), fields={name: ["give a whole number"]}
+        )
     return int(text)
 
 
@@ -143,7 +146,7 @@ def _show(
             "slices": fields.get("slices", str(MOST_SLICES)),
         },
         "most_slices": MOST_SLICES,
-        "errors": {name: messages[0] for name, messages in error.fields.items()} if error else {},
+        "errors": {name: texts[0] for name, texts in messages_of(error).items()} if error else {},
         **more,
     }
     return render(request, "dashboard/whatif.html", context, status=status)

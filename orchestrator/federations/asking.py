@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.recipes.asking import Function, Number, Reference
 from orchestrator.spec.field_types import Name
 from orchestrator.sweeps.asking import validated
@@ -86,8 +86,12 @@ class FederationSpec(BaseModel):
         if not LEAST_SITES <= self.count <= MOST_SITES:
             name = "site_datasets" if self.site_datasets else "sites"
             raise ValueError(
-                f"{name}: give {LEAST_SITES} to {MOST_SITES} with remote_sites; "
-                "a sum of two shows each the other's update"
+                Sentence(
+                    "{name}: give {least} to {most} with remote_sites; a sum of two shows each the other's update",
+                    name=name,
+                    least=LEAST_SITES,
+                    most=MOST_SITES,
+                )
             )
         if (self.clip is None) != (self.noise is None):
             raise ValueError("clip: privacy needs both clip and noise")

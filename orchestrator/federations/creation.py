@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Forbidden, Impossible, Malformed
+from orchestrator.exceptions import Forbidden, Impossible, Malformed, Sentence
 from orchestrator.facts.events import FederationFact
 from orchestrator.facts.record import fact
 from orchestrator.federations import controller
@@ -46,7 +46,10 @@ def create(
     """
     for name in NOT_FOR_SITES:
         if name in spec.job:
-            raise Malformed(f"job: {name} is not for sites.", fields={"job": [f"leave out {name}"]})
+            raise Malformed(
+                Sentence("job: {name} is not for sites.", name=name),
+                fields={"job": [Sentence("leave out {name}", name=name)]},
+            )
     if spec.result is not None:
         datasets.check_names(spec.result, "1", "")
     begins_with = promotion.find(spec.begin_with, user).dataset.reference if spec.begin_with else None
@@ -103,10 +106,14 @@ def _check_room(spec: FederationSpec, job: JobSpec) -> None:
     sites = spec.local_count
     needed = sites * max(1, job.gpus) + (0 if job.gpus else 1)
     if devices < needed:
-        what = f"{sites} sites" if job.gpus else f"{sites} sites and their server"
-        sentence = (
-            f"Pool {job.pool} has {devices} {'GPUs' if job.gpus else 'CPU slots'}, and {what} need {needed} at once. "
-            "Take fewer sites, or give each a share of a GPU by gpu_memory_gib."
+        what = Sentence("{count} sites" if job.gpus else "{count} sites and their server", count=sites)
+        sentence = Sentence(
+            "Pool {pool} has {devices} {kind}, and {what} need {needed} at once. Take fewer sites, or give each a share of a GPU by gpu_memory_gib.",
+            pool=job.pool,
+            devices=devices,
+            kind=Sentence("GPUs" if job.gpus else "CPU slots"),
+            what=what,
+            needed=needed,
         )
         raise Impossible(sentence, fields={"sites": [sentence]})
 

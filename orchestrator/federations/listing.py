@@ -7,7 +7,7 @@ from uuid import UUID
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.utils import timezone
 
-from orchestrator.exceptions import NotFound
+from orchestrator.exceptions import NotFound, Sentence
 from orchestrator.federations.report import FederatedReport, RoundOut, report_of
 from orchestrator.jobs import exchanges
 from orchestrator.models import Federation, FederationInvitation, FederationMember, Job
@@ -139,7 +139,9 @@ def find(user: AbstractBaseUser, wanted: str) -> Federation:
         ]
     if len(found) != 1:
         problem = "There is no federation" if not found else "There are several federations"
-        raise NotFound(f"{problem} {wanted[:64]!r}, or you may not see it.")
+        raise NotFound(
+            Sentence("{problem} {wanted!r}, or you may not see it.", problem=problem, wanted=wanted[:64])
+        )
     return found[0]
 
 

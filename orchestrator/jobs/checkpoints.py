@@ -5,7 +5,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator.exceptions import Conflict, NotFound
+from orchestrator.exceptions import Conflict, NotFound, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -30,7 +30,9 @@ def order(job: Job, *, by: str) -> Job:
         or attempt is None
         or not engine_of(attempt).request_checkpoint(order_of(attempt))
     ):
-        raise IllegalTransition(f"The job is {job.state}; only a running job can save a checkpoint.")
+        raise IllegalTransition(
+            Sentence("The job is {state}; only a running job can save a checkpoint.", state=job.state)
+        )
     lifecycle.remark(job, fact(Happened.CHECKPOINT_ASKED), actor=by)
     return job
 
@@ -45,7 +47,7 @@ def find(job: Job, step: str) -> Checkpoint:
     is_step = step.isascii() and step.isdigit() and len(step) <= 18
     found = (rows.filter(step=int(step)).first() if is_step else None) or rows.filter(name=step).first()
     if found is None:
-        raise NotFound(f"The job has no checkpoint {step[:80]!r}.")
+        raise NotFound(Sentence("The job has no checkpoint {step!r}.", step=step[:80]))
     return found
 
 
@@ -58,7 +60,7 @@ def on_disk(checkpoint: Checkpoint) -> Generation:
     for generation in GenerationStore(settings.HOME.job(checkpoint.job_id)).list():
         if generation.name == checkpoint.name:
             return generation
-    raise NotFound(f"{checkpoint.name} is no longer on disk.")
+    raise NotFound(Sentence("{checkpoint} is no longer on disk.", checkpoint=checkpoint.name))
 
 
 def listed(job: Job) -> list[tuple[Checkpoint, Generation | None]]:
@@ -89,7 +91,9 @@ def file_of(checkpoint: Checkpoint, path: str) -> tuple[Path, str]:
     for file in generation.files:
         if file.path == path:
             return generation.folder, file.kept
-    raise NotFound(f"{checkpoint.name} has no file {path[:200]!r}.")
+    raise NotFound(
+        Sentence("{checkpoint} has no file {path!r}.", checkpoint=checkpoint.name, path=path[:200])
+    )
 
 
 def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.exceptions import Impossible
+from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.store.files.file_systems import network_trap
 from orchestrator.store.files.untrusted import walk_tree
 
@@ -171,8 +171,11 @@ def _user_name(number: int) -> str:
 def refuse_kernel_files(path: Path, status: os.stat_result) -> None:
     if kind := kernel_devices().get(status.st_dev):
         raise unusable(
-            f"{path} lies on a file system of the kernel ({kind}), which holds no data and tells of other people's "
-            "processes; choose another folder."
+            Sentence(
+                "{path} lies on a file system of the kernel ({kind}), which holds no data and tells of other people's processes; choose another folder.",
+                path=path,
+                kind=kind,
+            )
         )
 
 

@@ -6,7 +6,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -79,4 +79,4 @@ def end_drains(now: datetime) -> None:
 
 
 def _wrong(name: str, message: str) -> Malformed:
-    return Malformed(f"{name}: {message}.", fields={name: [message]})
+    return Malformed(Sentence("{name}: {message}.", name=name, message=message), fields={name: [message]})

@@ -9,7 +9,7 @@ from django.core.files.base import ContentFile
 from django.utils import timezone
 
 from berth.words import server_command
-from orchestrator.exceptions import Impossible
+from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Dataset, DatasetRoot, Device, Job, JobState
@@ -65,7 +65,10 @@ def submit(user: User | None = None) -> Job:
     admin = get_user_model().objects.filter(is_superuser=True).order_by("pk").first()
     if admin is None:
         raise Impossible(
-            f"There is no admin to submit the example for; create one with {server_command('createsuperuser')}."
+            Sentence(
+                "There is no admin to submit the example for; create one with {server_command}.",
+                server_command=server_command("createsuperuser"),
+            )
         )
     DatasetRoot.objects.update_or_create(name="examples", defaults={"path": str(FOLDER / "data")})
     if not Dataset.objects.filter(name="digits", version="1").exists():

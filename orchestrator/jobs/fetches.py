@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from django.utils import timezone
 
-from orchestrator.exceptions import Impossible
+from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.live import wakeups
 from orchestrator.models import Fetch, FetchState, Job
 from orchestrator.people import secrets
@@ -47,9 +47,9 @@ def check(remote: RemoteData) -> None:
         Impossible: an address without encryption or checksum.
     """
     if remote.scheme == "http" and not remote.sha256 and remote.host not in settings.ENVIRONMENT.data_allow:
-        sentence = (
-            f"{remote.address[:200]} is not encrypted, so anybody on the way could change the data. "
-            "Write https://, or add its checksum: #sha256=..."
+        sentence = Sentence(
+            "{address} is not encrypted, so anybody on the way could change the data. Write https://, or add its checksum: #sha256=...",
+            address=remote.address[:200],
         )
         raise Impossible(sentence, fields={"datasets": [sentence]})
 

@@ -12,7 +12,7 @@ import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 
-from orchestrator.exceptions import Conflict, Forbidden, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, NotFound, Sentence
 from orchestrator.jobs import shared_models
 from orchestrator.jobs.environments.bytecode import remove_unused
 from orchestrator.models import FINAL_STATES, Environment, EnvironmentState, Job, Role
@@ -213,7 +213,7 @@ def clear_cache(user: AbstractBaseUser, username: str) -> None:
     owner = User.objects.filter(username=username).first()
     is_admin = rights.role_of(user) == Role.ADMIN
     if owner is None or (owner.pk != user.pk and not is_admin):
-        raise NotFound(f"You have no cache of {username[:80]!r} to clear.")
+        raise NotFound(Sentence("You have no cache of {username!r} to clear.", username=username[:80]))
     if rights.role_of(user) == Role.VIEWER:
         raise Forbidden("Your role is viewer, which is read-only. Ask an admin for the role submitter.")
     if _has_devices(owner.pk):

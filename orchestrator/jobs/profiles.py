@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -45,7 +45,9 @@ def order(job: Job, *, by: str) -> Job:
     job.refresh_from_db()
     attempt = Attempt.objects.filter(job=job, number=job.attempt_count).first()
     if job.state != JobState.RUNNING or attempt is None:
-        raise IllegalTransition(f"The job is {job.state}; only a running job can be profiled.")
+        raise IllegalTransition(
+            Sentence("The job is {state}; only a running job can be profiled.", state=job.state)
+        )
     heard = engine_of(attempt).request_profile(order_of(attempt))
     if heard is None:
         raise Conflict(

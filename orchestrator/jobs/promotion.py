@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from orchestrator.exceptions import Conflict, NotFound
+from orchestrator.exceptions import Conflict, NotFound, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import checkpoints, datasets, lifecycle, pushing
@@ -60,7 +60,9 @@ def promote(
     """
     description = datasets.check_names(name, version or "1", description)
     if Dataset.objects.registered().filter(name=name).exists():
-        raise Conflict(f"{name} is a dataset that is registered for everybody; choose another name.")
+        raise Conflict(
+            Sentence("{name} is a dataset that is registered for everybody; choose another name.", name=name)
+        )
     row = _chosen(job, checkpoint)
     generation = checkpoints.on_disk(row)
     listed = sorted(_kept(user, generation))
@@ -100,7 +102,9 @@ def find(reference: str, user: User) -> ModelVersion:
     version = datasets.split_reference(reference)[2]
     dataset = (rows.filter(version=version) if version else rows).first()
     if dataset is None:
-        raise NotFound(f"There is no model {reference[:120]!r}, or you may not see it.")
+        raise NotFound(
+            Sentence("There is no model {reference!r}, or you may not see it.", reference=reference[:120])
+        )
     return ModelVersion.objects.select_related("dataset__owner", "job").get(dataset=dataset)
 
 
@@ -166,7 +170,13 @@ def _chosen(job: Job, checkpoint: str | None) -> Checkpoint:
         return checkpoints.find(job, checkpoint)
     newest = Checkpoint.objects.filter(job=job).order_by("-created_at", "-pk").first()
     if newest is None:
-        raise NotFound(f"{job.name} ({job.short_id}) has no checkpoint to make a model of.")
+        raise NotFound(
+            Sentence(
+                "{job} ({short_id}) has no checkpoint to make a model of.",
+                job=job.name,
+                short_id=job.short_id,
+            )
+        )
     return newest
 
 
@@ -195,7 +205,12 @@ def _copy(generation: Generation, file: CheckpointFile, contents: Path) -> None:
         source = open_beneath(generation.folder, file.kept)
     except OSError as error:
         raise NotVerified(
-            f"{generation.name} is damaged: {file.path} cannot be read ({error.strerror})."
+            Sentence(
+                "{generation} is damaged: {path} cannot be read ({strerror}).",
+                generation=generation.name,
+                path=file.path,
+                strerror=error.strerror,
+            )
         ) from error
     try:
         target = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
@@ -203,7 +218,13 @@ def _copy(generation: Generation, file: CheckpointFile, contents: Path) -> None:
             copy_bytes(source, target)
             os.lseek(target, 0, os.SEEK_SET)
             if hash_file(target) != file.sha256:
-                raise NotVerified(f"{generation.name} is damaged: {file.path} is not what was kept.")
+                raise NotVerified(
+                    Sentence(
+                        "{generation} is damaged: {path} is not what was kept.",
+                        generation=generation.name,
+                        path=file.path,
+                    )
+                )
             os.fsync(target)
         finally:
             os.close(target)

@@ -7,7 +7,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from django.conf import settings
 
-from orchestrator.exceptions import NotFound
+from orchestrator.exceptions import NotFound, Sentence
 from orchestrator.models import Job
 from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.files.listing import list_files
@@ -68,7 +68,7 @@ def open_result(job: Job, path: str, place: Place | None = None) -> tuple[Place,
     if beside.is_listed(path, os.fstat(file.fileno())):
         return "work", file
     file.close()
-    raise NotFound(f"There is no file {path[:200]!r}.")
+    raise NotFound(Sentence("There is no file {path!r}.", path=path[:200]))
 
 
 def printable(path: str) -> str:

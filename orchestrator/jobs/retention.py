@@ -16,7 +16,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q, QuerySet
 
-from orchestrator.exceptions import TooMany
+from orchestrator.exceptions import Sentence, TooMany
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
@@ -113,8 +113,11 @@ def check_disk(user: AbstractBaseUser, user_disk_gib: int) -> None:
     taken_bytes = usage_bytes(kept).get(user.pk, 0)
     if taken_bytes >= user_disk_gib * GIB:
         raise TooMany(
-            f"The files of your unfinished jobs take {taken_bytes / GIB:.1f} GiB of the {user_disk_gib} GiB that "
-            "one person may keep; wait until one has ended, cancel one, or ask the operator for more.",
+            Sentence(
+                "The files of your unfinished jobs take {taken_bytes:.1f} GiB of the {user_disk_gib} GiB that one person may keep; wait until one has ended, cancel one, or ask the operator for more.",
+                taken_bytes=taken_bytes / GIB,
+                user_disk_gib=user_disk_gib,
+            ),
             retry_after_s=RETRY_AFTER_S,
         )
 

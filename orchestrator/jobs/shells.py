@@ -4,7 +4,7 @@ import socket
 
 from django.contrib.auth.models import User
 
-from orchestrator.exceptions import Conflict, Forbidden
+from orchestrator.exceptions import Conflict, Forbidden, Sentence
 from orchestrator.jobs.launch.engines import NoShell, engine_of, order_of
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.people import audit
@@ -22,7 +22,7 @@ def check(user: User, job: Job) -> None:
             "Only its owner may open a shell in this job, because everything in it runs as its owner."
         )
     if job.state != JobState.RUNNING:
-        raise Conflict(f"This job is {job.state}; a shell opens while it is running.")
+        raise Conflict(Sentence("This job is {state}; a shell opens while it is running.", state=job.state))
 
 
 def connect(user: User, job: Job, *, address: str) -> socket.socket:

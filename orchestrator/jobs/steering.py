@@ -5,7 +5,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator.exceptions import Impossible
+from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.jobs import checkpoints, lifecycle, profiles
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake, session_limits
@@ -48,7 +48,8 @@ def cancel_array(user: AbstractBaseUser, job: Job, *, address: str = "") -> Job:
     rights.check_steer(user, job)
     if job.array is None:
         raise Impossible(
-            f"Job {job.short_id} belongs to no array.", fields={"array": ["the job belongs to none"]}
+            Sentence("Job {short_id} belongs to no array.", short_id=job.short_id),
+            fields={"array": ["the job belongs to none"]},
         )
     members = list(job.array.members.exclude(state__in=FINAL_STATES).order_by("array_index"))
     # Waiting members first, or they would start on the devices of running ones.

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from orchestrator.exceptions import Sentence
 from orchestrator.spec.field_types import Gib, Name
 from orchestrator.spec.job_spec import DATASET_REFERENCE
 from orchestrator.spec.packages import Package
@@ -171,11 +172,20 @@ class RecipeSpec(BaseModel):
     def _of_this_recipe(self) -> Self:
         for field, option in OPTIONS.items():
             if field in self.model_fields_set and option.recipes and self.recipe not in option.recipes:
-                raise ValueError(f"{field} is for {' and '.join(option.recipes)}, not for {self.recipe}")
+                raise ValueError(
+                    Sentence(
+                        "{field} is for {recipes}, not for {recipe}",
+                        field=field,
+                        recipes=" and ".join(option.recipes),
+                        recipe=self.recipe,
+                    )
+                )
         if self.recipe == "distil" and self.student is None:
             raise ValueError("distil needs student: the function that builds the smaller model")
         if self.recipe in {"average", "ensemble"} and not self.others:
-            raise ValueError(f"{self.recipe} needs others: the models beside this one")
+            raise ValueError(
+                Sentence("{recipe} needs others: the models beside this one", recipe=self.recipe)
+            )
         if self.folds is not None and self.train is None:
             raise ValueError("folds needs train: the function that trains a model on data")
         if self.recipe == "quantize" and self.qat != (self.train is not None):
@@ -183,7 +193,7 @@ class RecipeSpec(BaseModel):
                 "qat needs train, and train needs qat: the function that trains with rounded weights"
             )
         if self.name is not None and self.recipe not in SUFFIXES:
-            raise ValueError(f"{self.recipe} makes no model, so leave name out")
+            raise ValueError(Sentence("{recipe} makes no model, so leave name out", recipe=self.recipe))
         return self
 
     @property

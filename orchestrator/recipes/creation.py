@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Impossible, NotFound
+from orchestrator.exceptions import Conflict, Impossible, NotFound, Sentence
 from orchestrator.jobs import datasets, promotion
 from orchestrator.jobs.submission import code, intake
 from orchestrator.models import Job, ModelRecipe, ModelVersion
@@ -58,8 +58,9 @@ def _others(user: User, model: ModelVersion, asked: RecipeSpec) -> list[ModelVer
     seen = {model.pk}
     for each in others:
         if each.pk in seen:
-            sentence = (
-                f"{each.dataset.reference} is named twice; an average or ensemble takes each model once."
+            sentence = Sentence(
+                "{reference} is named twice; an average or ensemble takes each model once.",
+                reference=each.dataset.reference,
             )
             raise Impossible(sentence, fields={"others": [sentence]})
         seen.add(each.pk)
@@ -70,16 +71,25 @@ def origin_of(user: User, model: ModelVersion) -> Job:
     job = model.job
     if job is None:
         raise Conflict(
-            f"The job that {model.dataset.reference} came from is gone, and with it the code that builds the model. "
-            "Make a model of a job that is still there."
+            Sentence(
+                "The job that {reference} came from is gone, and with it the code that builds the model. Make a model of a job that is still there.",
+                reference=model.dataset.reference,
+            )
         )
     if not Job.objects.visible_to(user).filter(pk=job.pk).exists():
         raise NotFound(
-            f"You may not see the job that {model.dataset.reference} came from, so its code cannot run."
+            Sentence(
+                "You may not see the job that {reference} came from, so its code cannot run.",
+                reference=model.dataset.reference,
+            )
         )
     if not job.bundle and job.checkout is None:
         raise Conflict(
-            f"The code of job {job.short_id} is gone, so nothing can build {model.dataset.reference}."
+            Sentence(
+                "The code of job {short_id} is gone, so nothing can build {reference}.",
+                short_id=job.short_id,
+                reference=model.dataset.reference,
+            )
         )
     return job
 

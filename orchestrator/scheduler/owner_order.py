@@ -5,7 +5,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
-from orchestrator.exceptions import Conflict, Impossible
+from orchestrator.exceptions import Conflict, Impossible, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -52,7 +52,9 @@ def companions(job: Job) -> QuerySet[Job]:
 def _check_pair(job: Job, other: Job) -> None:
     for one in (job, other):
         if one.state != JobState.QUEUED:
-            raise Conflict(f"{one} does not wait for devices, so it has no place in the queue.")
+            raise Conflict(
+                Sentence("{one} does not wait for devices, so it has no place in the queue.", one=one)
+            )
     if job.pk == other.pk:
         raise Impossible("A job cannot be moved before itself; name another one.")
     if job.owner_id != other.owner_id:

@@ -301,8 +301,10 @@ def _with_replica(service: Service, job: Job) -> None:
 )
 @pytest.mark.parametrize("state", ServiceState)
 def test_no_address_of_a_service_that_nobody_asked_fails(ada, make_service, play_job, state, replica):
-    why = fact(ServiceFact.DIES_AGAIN, times=3, error="").as_json()
-    service = make_service(state=state, why=why if state == ServiceState.FAILED else {})
+    service = make_service(state=state)
+    if state == ServiceState.FAILED:
+        service.why = fact(ServiceFact.DIES_AGAIN, times=3, error="").as_json()
+        service.save()
     if replica != "none":
         _with_replica(service, play_job(replica))
 
@@ -360,10 +362,10 @@ def test_no_address_of_a_federated_training_without_a_round_fails(
         attempt = make_attempt(member.job, state=JobState.RUNNING)
         if jobs == "have failed":
             _leave(attempt, "failed")
-    why = fact(FederationFact.STOPPED_BY, by="ada").as_json()
-    Federation.objects.filter(pk=federation.pk).update(
-        state=state, why={} if state == FederationState.RUNNING else why
-    )
+    Federation.objects.filter(pk=federation.pk).update(state=state)
+    if state != FederationState.RUNNING:
+        why = fact(FederationFact.STOPPED_BY, by="ada").as_json()
+        Federation.objects.filter(pk=federation.pk).update(why=why)
 
     further = (f"/api/v1/federated/{federation.short_id}",)
     assert (

@@ -10,7 +10,7 @@ from ninja.utils import check_csrf
 
 from orchestrator.api.http import rate
 from orchestrator.api.http.errors import Unauthenticated
-from orchestrator.exceptions import Forbidden
+from orchestrator.exceptions import Forbidden, Sentence
 from orchestrator.models import Scope
 from orchestrator.people import agents, rights, tokens
 
@@ -102,7 +102,11 @@ def _check_scope(user: User, scope: str, needed: str) -> None:
         raise Forbidden(_role_too_low(user, needed))
     if not tokens.allows(scope, needed):
         raise Forbidden(
-            f"This token has the scope {scope}, but this needs {needed}. Create a token with that scope on the Account page."
+            Sentence(
+                "This token has the scope {scope}, but this needs {needed}. Create a token with that scope on the Account page.",
+                scope=scope,
+                needed=needed,
+            )
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from orchestrator.api.http.errors import problem
-from orchestrator.exceptions import OrchestratorError, TooLarge
+from orchestrator.exceptions import OrchestratorError, Sentence, TooLarge
 from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
 # The types of Django's own ASGI application.
@@ -100,7 +100,9 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The body is larger than {limit:,} bytes. Register large data as a dataset.")
+    return TooLarge(
+        Sentence("The body is larger than {limit:,} bytes. Register large data as a dataset.", limit=limit)
+    )
 
 
 async def refuse_at_once(send: Send, error: OrchestratorError) -> None:

@@ -12,7 +12,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from pydantic import BaseModel, Field
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 
 LARGEST_PAGE = 500
 
@@ -108,8 +108,12 @@ def chosen_ordering(name: str, allowed: Mapping[str, str]) -> str:
     column = allowed.get(name.removeprefix("-"))
     if column is None:
         raise Malformed(
-            f"There is no ordering {name[:40]!r}. Choose one of {', '.join(allowed)}; prefix - to reverse it.",
-            fields={"ordering": [f"choose one of {', '.join(allowed)}"]},
+            Sentence(
+                "There is no ordering {name!r}. Choose one of {allowed}; prefix - to reverse it.",
+                name=name[:40],
+                allowed=", ".join(allowed),
+            ),
+            fields={"ordering": [Sentence("choose one of {allowed}", allowed=", ".join(allowed))]},
         )
     return f"-{column}" if name.startswith("-") else column
 

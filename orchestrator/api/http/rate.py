@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from orchestrator.exceptions import TooMany
+from orchestrator.exceptions import Sentence, TooMany
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,10 @@ class Rate:
             self._share(user_id, bucket, unshared)
         if not may:
             raise TooMany(
-                f"You send more than {self._a_second:.0f} requests a second. Wait a moment, then send them more slowly.",
+                Sentence(
+                    "You send more than {a_second:.0f} requests a second. Wait a moment, then send them more slowly.",
+                    a_second=self._a_second,
+                ),
                 retry_after_s=1.0,
             )
 

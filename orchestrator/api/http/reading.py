@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.spec.plain_text import may_be_unwritable, refuse_unwritable, writable
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -47,10 +47,17 @@ def _load(data: bytes) -> Any:
             parse_int=_integer,
         )
     except UnicodeDecodeError as error:
-        raise Malformed(f"The body is not UTF-8: byte {error.start} cannot be read.") from error
+        raise Malformed(
+            Sentence("The body is not UTF-8: byte {start} cannot be read.", start=error.start)
+        ) from error
     except json.JSONDecodeError as error:
         raise Malformed(
-            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+            Sentence(
+                "The body is not JSON: {msg} at line {lineno}, column {colno}.",
+                msg=error.msg,
+                lineno=error.lineno,
+                colno=error.colno,
+            )
         ) from error
 
 
@@ -80,9 +87,11 @@ def _check_shape(data: bytes) -> None:
         elif hit[3]:
             keys += 1
         if depth > MAX_DEPTH:
-            raise Malformed(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
+            raise Malformed(
+                Sentence("The JSON is nested deeper than {max_depth} levels.", max_depth=MAX_DEPTH)
+            )
         if keys > MAX_KEYS:
-            raise Malformed(f"The JSON has more than {MAX_KEYS:,} keys.")
+            raise Malformed(Sentence("The JSON has more than {max_keys:,} keys.", max_keys=MAX_KEYS))
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
@@ -90,7 +99,7 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
     for key, value in pairs:
         if key in members:
             raise Malformed(
-                f"The JSON has {key[:80]!r} twice in one object.",
+                Sentence("The JSON has {key!r} twice in one object.", key=key[:80]),
                 fields={writable(key[:80]): ["is there twice"]},
             )
         members[key] = value
@@ -98,19 +107,27 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
 
 
 def _refuse_constant(text: str) -> float:
-    raise Malformed(f"The JSON has {text}, which JSON does not allow. Give a finite number or null.")
+    raise Malformed(
+        Sentence("The JSON has {text}, which JSON does not allow. Give a finite number or null.", text=text)
+    )
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if abs(value) == float("inf"):
-        raise Malformed(f"The number {text[:40]} is too large. Give a finite number.")
+        raise Malformed(Sentence("The number {text} is too large. Give a finite number.", text=text[:40]))
     return value
 
 
 def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise Malformed(f"A number has {len(text):,} digits; at most {MAX_DIGITS} are accepted.")
+        raise Malformed(
+            Sentence(
+                "A number has {text:,} digits; at most {max_digits} are accepted.",
+                text=len(text),
+                max_digits=MAX_DIGITS,
+            )
+        )
     return int(text)
 
 

@@ -21,7 +21,7 @@ from orchestrator.api.http.errors import Problem, WrongMethod, answer_error, pro
 from orchestrator.api.http.field_words import describe_names
 from orchestrator.api.http.samples import add_samples
 from orchestrator.api.http.schema import describe_outside
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 
 View = Callable[..., Any]
 PROBLEM_RESPONSE = {
@@ -110,11 +110,20 @@ def only_known_parameters(view: View) -> View:
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if unknown := sorted(set(request.GET) - parameters):
             accepted = (
-                f"accepted are {', '.join(sorted(parameters))}" if parameters else "this address accepts none"
+                Sentence("accepted are {names}", names=", ".join(sorted(parameters)))
+                if parameters
+                else Sentence("this address accepts none")
             )
             raise Malformed(
-                f"There is no parameter {unknown[0][:60]!r} here: {accepted}.",
-                fields={name[:60]: [f"unknown parameter; {accepted}"] for name in unknown},
+                Sentence(
+                    "There is no parameter {unknown!r} here: {accepted}.",
+                    unknown=unknown[0][:60],
+                    accepted=accepted,
+                ),
+                fields={
+                    name[:60]: [Sentence("unknown parameter; {accepted}", accepted=accepted)]
+                    for name in unknown
+                },
             )
         return view(request, *args, **kwargs)
 

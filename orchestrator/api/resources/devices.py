@@ -19,7 +19,7 @@ from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body, Moment
 from orchestrator.api.http.writing import ByName
 from orchestrator.api.resources.schemas import SeriesOut
-from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.exceptions import Conflict, Impossible, Malformed, Sentence
 from orchestrator.jobs import drains
 from orchestrator.live import readings, wakeups
 from orchestrator.models import AdminState, Device, Lease, Pool
@@ -213,10 +213,16 @@ def _move(request: ApiRequest, device: Device, pool_id: str, address: str) -> No
     """
     pool = Pool.objects.filter(pk=pool_id).first()
     if pool is None:
-        raise Impossible(f"There is no pool {pool_id[:64]!r}.", fields={"pool": ["unknown pool"]})
+        raise Impossible(
+            Sentence("There is no pool {pool_id!r}.", pool_id=pool_id[:64]), fields={"pool": ["unknown pool"]}
+        )
     rights.check_operate(request.user, pool.pk)
     if Lease.objects.active().filter(device=device).exists():
-        raise Conflict(f"{device.label} is held by a job. Drain it, and move it when the job has ended.")
+        raise Conflict(
+            Sentence(
+                "{label} is held by a job. Drain it, and move it when the job has ended.", label=device.label
+            )
+        )
     text = f"{device.label}: pool {device.pool_id} -> {pool.pk}."
     device.pool = pool
     device.save(update_fields=["pool"])

@@ -10,7 +10,7 @@ from django.db.models.expressions import RawSQL
 from pydantic import Field
 
 from orchestrator.api.http.paging import Paging, chosen_ordering
-from orchestrator.exceptions import Malformed, NotFound
+from orchestrator.exceptions import Malformed, NotFound, Sentence
 from orchestrator.models import Job, JobState
 
 SHORTEST_PART = 4
@@ -49,9 +49,9 @@ def find_job(jobs: QuerySet[Job], user: User, text: str) -> Job:
     visible = jobs.filter(pk__in=Job.objects.visible_to(user).filter(_named(text)).values("pk"))
     matches = list(visible[:2])
     if not matches:
-        raise NotFound(f"There is no job {text[:40]!r}, or you may not see it.")
+        raise NotFound(Sentence("There is no job {text!r}, or you may not see it.", text=text[:40]))
     if len(matches) > 1:
-        raise Malformed(f"Several job ids contain {text[:40]!r}. Give a longer part.")
+        raise Malformed(Sentence("Several job ids contain {text!r}. Give a longer part.", text=text[:40]))
     return matches[0]
 
 
@@ -92,8 +92,12 @@ def _states(text: str) -> list[str]:
     states = text.split(",")
     if unknown := [state for state in states if state not in JobState.values]:
         raise Malformed(
-            f"There is no state {unknown[0][:40]!r}; states are {', '.join(JobState.values)}.",
-            fields={"state": [f"choose from {', '.join(JobState.values)}"]},
+            Sentence(
+                "There is no state {unknown!r}; states are {values}.",
+                unknown=unknown[0][:40],
+                values=", ".join(JobState.values),
+            ),
+            fields={"state": [Sentence("choose from {values}", values=", ".join(JobState.values))]},
         )
     return states
 

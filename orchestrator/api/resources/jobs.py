@@ -29,7 +29,7 @@ from orchestrator.api.resources.submission import (
     read_idempotency_key,
     read_submit,
 )
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Attempt, Job, JobEvent
@@ -122,7 +122,12 @@ def change_job(request: ApiRequest, job_id: str) -> JobOut:
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
     if not changes:
-        raise Malformed(f"Nothing to change: give one of {', '.join(JobChanges.model_fields)}.")
+        raise Malformed(
+            Sentence(
+                "Nothing to change: give one of {model_fields}.",
+                model_fields=", ".join(JobChanges.model_fields),
+            )
+        )
     changed = intake.update(request.user, job, changes)
     text = f"Changed {', '.join(sorted(changes))}."
     steering.note(request.user, job, "job.changed", text, address=audit.address_of(request))

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, StrictInt, StrictStr
 
 from orchestrator.api.http.authentication import ADMINS, ApiRequest
 from orchestrator.api.http.reading import Body
-from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.exceptions import Conflict, Impossible, Malformed, Sentence
 from orchestrator.live import wakeups
 from orchestrator.models import Lender, LendingSystem, Pilot, Pool
 from orchestrator.people import audit
@@ -117,7 +117,12 @@ def set_lender(request: ApiRequest, pool_id: str, body: LenderIn) -> LenderOut:
         before = Lender.objects.filter(pool=pool).first()
         if before is not None and before.system != body.system and pool.pilots.open().exists():
             raise Conflict(
-                f"Pool {pool} still has allocations of {before.get_system_display()}. {_FIRST_GIVE_BACK}"
+                Sentence(
+                    "Pool {pool} still has allocations of {get_system_display}. {first_give_back}",
+                    pool=pool,
+                    get_system_display=before.get_system_display(),
+                    first_give_back=_FIRST_GIVE_BACK,
+                )
             )
         lender, _ = Lender.objects.update_or_create(
             pool=pool, defaults={**fields, "problem": "", "problem_at": None}
@@ -135,7 +140,12 @@ def remove_lender(request: ApiRequest, pool_id: str) -> HttpResponse:
     with transaction.atomic():
         if lender.pool.pilots.open().exists():
             raise Conflict(
-                f"Pool {pool_id} still has allocations of {lender.get_system_display()}. {_FIRST_GIVE_BACK}"
+                Sentence(
+                    "Pool {pool_id} still has allocations of {get_system_display}. {first_give_back}",
+                    pool_id=pool_id,
+                    get_system_display=lender.get_system_display(),
+                    first_give_back=_FIRST_GIVE_BACK,
+                )
             )
         lender.delete()
         text = f"{lender.get_system_display()} lends it no more devices."
@@ -161,11 +171,13 @@ def _check(body: LenderIn) -> None:
             "Lent servers join this one as others do: set BERTH_NODES to an address that they reach, and restart."
         )
     if body.leave_before_s >= body.longest_s:
-        text = f"no job could use an allocation of {body.longest_s} s; give less than that"
-        raise Malformed(f"leave_before_s: {text}.", fields={"leave_before_s": [text]})
+        text: str = Sentence(
+            "no job could use an allocation of {longest_s} s; give less than that", longest_s=body.longest_s
+        )
+        raise Malformed(Sentence("leave_before_s: {text}.", text=text), fields={"leave_before_s": [text]})
     if body.system == LendingSystem.KUBERNETES and not body.image:
         text = "name the image of a pilot, with Berth in it"
-        raise Malformed(f"image: {text}.", fields={"image": [text]})
+        raise Malformed(Sentence("image: {text}.", text=text), fields={"image": [text]})
 
 
 def show_lender(lender: Lender) -> LenderOut:

@@ -17,7 +17,7 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.connections import has_left_of
 from orchestrator.api.http.downloads import moment
 from orchestrator.api.resources.job_filters import find_job
-from orchestrator.exceptions import NotFound
+from orchestrator.exceptions import NotFound, Sentence
 from orchestrator.models import Attempt, Job
 from orchestrator.store.logs.chunks import read_log
 from orchestrator.store.logs.lines import MOST_LINES, show_lines
@@ -197,10 +197,16 @@ def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, Attempt
     """
     number = attempt or job.attempt_count
     if attempt and not Attempt.objects.filter(job=job, number=number).exists():
-        raise NotFound(f"The job has no attempt {number}.")
+        raise NotFound(Sentence("The job has no attempt {number}.", number=number))
     if rank >= job.log_count:  # a single attempt may have had fewer
         last = job.log_count - 1
-        raise NotFound(f"The job has no rank {rank}; give {f'0 to {last}' if last else '0'}.")
+        raise NotFound(
+            Sentence(
+                "The job has no rank {rank}; give {ranks}.",
+                rank=rank,
+                ranks=Sentence("0 to {last}", last=last) if last else "0",
+            )
+        )
     folder: AttemptFolder = settings.HOME.job(job.pk).attempt(number)
     return number, folder
 

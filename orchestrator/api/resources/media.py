@@ -12,7 +12,7 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.downloads import moment
 from orchestrator.api.http.paging import Page, whole
 from orchestrator.api.resources.job_filters import find_job
-from orchestrator.exceptions import NotFound
+from orchestrator.exceptions import NotFound, Sentence
 from orchestrator.models import Job
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics import media
@@ -111,7 +111,7 @@ def read_job_image(request: ApiRequest, job_id: str, attempt: int, number: int) 
     """The PNG of an image; 404 if the file is not one."""
     job, medium = _find(request, job_id, attempt, number)
     if medium.kind != "image":
-        raise NotFound(f"This is a {medium.kind}; ask for its value.")
+        raise NotFound(Sentence("This is a {kind}; ask for its value.", kind=medium.kind))
     try:
         return HttpResponse(media.read_image(folder_of(job), medium), "image/png", headers=_HEADERS)
     except media.NotReadable as error:
@@ -136,4 +136,4 @@ def _find(request: ApiRequest, job_id: str, attempt: int, number: int) -> tuple[
     for medium in of_attempt:
         if medium.number == number:
             return job, medium
-    raise NotFound(f"Attempt {attempt} has no number {number}.")
+    raise NotFound(Sentence("Attempt {attempt} has no number {number}.", attempt=attempt, number=number))

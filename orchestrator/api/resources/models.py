@@ -14,7 +14,7 @@ from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.sweeps import find_sweep
-from orchestrator.exceptions import NotFound
+from orchestrator.exceptions import NotFound, Sentence
 from orchestrator.jobs import promotion, pushing, steering
 from orchestrator.jobs.results import printable
 from orchestrator.models import Job, ModelVersion, RungReport
@@ -177,5 +177,12 @@ def _best_of(request: ApiRequest, text: str | None) -> Job:
     reports = RungReport.objects.filter(trial__sweep=sweep).select_related("trial__job")
     best = best_of(sweep, reports)
     if best is None:
-        raise NotFound(f"No trial of {sweep.name} ({sweep.short_id}) has reported {sweep.metric} yet.")
+        raise NotFound(
+            Sentence(
+                "No trial of {sweep} ({short_id}) has reported {metric} yet.",
+                sweep=sweep.name,
+                short_id=sweep.short_id,
+                metric=sweep.metric,
+            )
+        )
     return best.trial.job

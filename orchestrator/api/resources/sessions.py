@@ -12,7 +12,7 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, whole
 from orchestrator.api.http.reading import Body
 from orchestrator.api.resources.job_filters import find_job
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.jobs import steering
 from orchestrator.models import Job
 from orchestrator.people import audit
@@ -97,7 +97,9 @@ def stop_session(request: ApiRequest, job_id: str) -> SessionOut:
     """End a session for good; its files stay as long as a job's."""
     job = find_job(Job.objects.select_related("owner", "pool"), request.user, job_id)
     if not job.is_session:
-        raise Conflict(f"{job} is not a session. To cancel a job: POST /jobs/{job.pk}/cancel.")
+        raise Conflict(
+            Sentence("{job} is not a session. To cancel a job: POST /jobs/{id}/cancel.", job=job, id=job.pk)
+        )
     steering.steer(request.user, job, "cancel", address=audit.address_of(request))
     job.refresh_from_db()
     return _show(listing.rows_of([job])[0], request)

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from orchestrator.api.http.reading import read_json
 from orchestrator.api.http.schema import Schema
-from orchestrator.exceptions import Malformed, TooLarge
+from orchestrator.exceptions import Malformed, Sentence, TooLarge
 from orchestrator.jobs.submission.code import Upload
 
 JOB_PART_BYTES = 16 * 1024**2
@@ -87,7 +87,10 @@ def read_idempotency_key(request: HttpRequest) -> str | None:
     if key is None:
         return None
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or not key.strip():
-        sentence = f"An Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters, such as a UUID."
+        sentence = Sentence(
+            "An Idempotency-Key has 1 to {longest_key} printable ASCII characters, such as a UUID.",
+            longest_key=LONGEST_KEY,
+        )
         raise Malformed(sentence, fields={"Idempotency-Key": [sentence]})
     return key
 
@@ -97,15 +100,21 @@ def _check_parts(request: HttpRequest, part: str) -> None:
     accepted = (part, *FILE_PARTS)
     if unknown := [name for name in names if name not in accepted]:
         raise Malformed(
-            f"The form has an unknown part {unknown[0][:60]!r}. Accepted are {', '.join(accepted)}.",
+            Sentence(
+                "The form has an unknown part {unknown!r}. Accepted are {accepted}.",
+                unknown=unknown[0][:60],
+                accepted=", ".join(accepted),
+            ),
             fields={name[:60]: [f"unknown part; accepted are {', '.join(accepted)}"] for name in unknown},
         )
     for name in accepted:
         if len(request.POST.getlist(name)) + len(request.FILES.getlist(name)) > 1:
-            raise Malformed(f"The form has the part {name} twice.", fields={name: ["is there twice"]})
+            raise Malformed(
+                Sentence("The form has the part {name} twice.", name=name), fields={name: ["is there twice"]}
+            )
     if text := [name for name in FILE_PARTS if name in request.POST]:
         raise Malformed(
-            f"The part {text[0]} has no file name. Send it as a file.",
+            Sentence("The part {text} has no file name. Send it as a file.", text=text[0]),
             fields={text[0]: ["send it as a file"]},
         )
 
@@ -114,11 +123,18 @@ def _job_part(request: HttpRequest, part: str) -> bytes:
     file = request.FILES.get(part)
     if file is not None:
         if (file.size or 0) > JOB_PART_BYTES:
-            raise TooLarge(f"The part {part} is larger than {JOB_PART_BYTES:,} bytes.")
+            raise TooLarge(
+                Sentence(
+                    "The part {part} is larger than {job_part_bytes:,} bytes.",
+                    part=part,
+                    job_part_bytes=JOB_PART_BYTES,
+                )
+            )
         return bytes(file.read())
     text = request.POST.get(part)
     if text is None:
         raise Malformed(
-            f"The form has no part named {part}. Put the {part}'s JSON there.", fields={part: ["is missing"]}
+            Sentence("The form has no part named {part}. Put the {part}'s JSON there.", part=part),
+            fields={part: ["is missing"]},
         )
     return text.encode()

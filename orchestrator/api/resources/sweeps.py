@@ -27,7 +27,7 @@ from orchestrator.api.resources.submission import (
     read_submit,
     request_body,
 )
-from orchestrator.exceptions import Malformed, NotFound
+from orchestrator.exceptions import Malformed, NotFound, Sentence
 from orchestrator.models import RungReport, Sweep, SweepState, SweepTrial
 from orchestrator.people import audit
 from orchestrator.sentences import say_json
@@ -208,7 +208,12 @@ def change_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
     sweep = find_sweep(request.user, sweep_id)
     changes = read_object(request.body)
     if not changes:
-        raise Malformed(f"Nothing to change: give one of {', '.join(asking.SweepChanges.model_fields)}.")
+        raise Malformed(
+            Sentence(
+                "Nothing to change: give one of {model_fields}.",
+                model_fields=", ".join(asking.SweepChanges.model_fields),
+            )
+        )
     creation.update(request.user, sweep, changes)
     _note(request, sweep, "sweep.changed", f"Changed {', '.join(sorted(changes))}.")
     return show_sweep(find_sweep(request.user, str(sweep.pk)))
@@ -287,9 +292,9 @@ def find_sweep(user: User, text: str) -> Sweep:
         named = Q(id__contains=text.lower()) if plain else Q(pk__in=[])
     matches = list(rows.filter(named)[:2])
     if not matches:
-        raise NotFound(f"There is no sweep {text[:40]!r}, or you may not see it.")
+        raise NotFound(Sentence("There is no sweep {text!r}, or you may not see it.", text=text[:40]))
     if len(matches) > 1:
-        raise Malformed(f"Several sweep ids contain {text[:40]!r}. Give a longer part.")
+        raise Malformed(Sentence("Several sweep ids contain {text!r}. Give a longer part.", text=text[:40]))
     return matches[0]
 
 

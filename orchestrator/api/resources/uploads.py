@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.reading import Body
 from orchestrator.api.resources.datasets import DatasetOut, show_dataset
-from orchestrator.exceptions import TooLarge
+from orchestrator.exceptions import Sentence, TooLarge
 from orchestrator.jobs import pushing
 from orchestrator.spec.job_spec import GIB
 
@@ -110,5 +110,10 @@ def send_part(request: ApiRequest, key: str, part: Query[PartQuery]) -> SentPart
 
 def _body(request: HttpRequest) -> bytes:
     if int(request.META.get("CONTENT_LENGTH") or 0) > pushing.PART_BYTES:
-        raise TooLarge(f"A part has at most {pushing.PART_BYTES:,} bytes; send a file in several.")
+        raise TooLarge(
+            Sentence(
+                "A part has at most {part_bytes:,} bytes; send a file in several.",
+                part_bytes=pushing.PART_BYTES,
+            )
+        )
     return request.body

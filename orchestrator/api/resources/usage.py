@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.reading import Moment
 from orchestrator.api.http.writing import ByName, write_csv
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.models.people import operated_pools
 from orchestrator.people.usage import LONGEST_DAYS, Usage, UsageRow, read_usage, window
 
@@ -117,7 +117,8 @@ def usage_for(user: User, asked: UsageWindow) -> Usage:
         raise Malformed("The window ends before it starts.", fields={"to": ["give a time after 'from'"]})
     if (end - start).days > LONGEST_DAYS:
         raise Malformed(
-            f"The window is longer than {LONGEST_DAYS} days.", fields={"from": ["give a later time"]}
+            Sentence("The window is longer than {longest_days} days.", longest_days=LONGEST_DAYS),
+            fields={"from": ["give a later time"]},
         )
     sees_all = operated_pools(user) is None
     return read_usage(

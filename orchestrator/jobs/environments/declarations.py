@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from berth.job_fields import PACKAGE_FILES
+from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.jobs.environments.requirement_files import read_requirements
 from orchestrator.spec.packages import read_requirement
@@ -40,7 +41,13 @@ def read_file(name: str, read: Read) -> Declared | None:
         return _read_conda(name, text)
     if base.endswith((".txt", ".in")):
         return read_requirements(name, text, read)
-    raise refused(f"{name[:80]!r} is no list of packages; give a file such as {', '.join(PACKAGE_FILES)}.")
+    raise refused(
+        Sentence(
+            "{name!r} is no list of packages; give a file such as {package_files}.",
+            name=name[:80],
+            package_files=", ".join(PACKAGE_FILES),
+        )
+    )
 
 
 def read_script(name: str, text: str) -> Declared | None:
@@ -51,12 +58,17 @@ def read_script(name: str, text: str) -> Declared | None:
         return None
     line = text.count("\n", 0, opened[0].start()) + 1
     if len(opened) > 1:
-        raise refused(f"{name} has {len(opened)} headers '# /// script'; keep one.")
+        raise refused(
+            Sentence("{name} has {opened} headers '# /// script'; keep one.", name=name, opened=len(opened))
+        )
     block = _HEADER.search(text if text.endswith("\n") else f"{text}\n")
     if block is None:
         raise refused(
-            f"{name}, line {line}: the header '# /// script' is not closed. Begin each of its lines with '# ', and end "
-            "it with a line '# ///'."
+            Sentence(
+                "{name}, line {line}: the header '# /// script' is not closed. Begin each of its lines with '# ', and end it with a line '# ///'.",
+                name=name,
+                line=line,
+            )
         )
     content = "".join(
         row[2:] if row.startswith("# ") else row[1:] for row in block["content"].splitlines(True)
@@ -78,16 +90,19 @@ def _of_table(name: str, table: Mapping[str, Any], tool: object) -> Declared:
     listed = table.get("dependencies", [])
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise refused(
-            f'{name}: dependencies must be a list of texts, such as ["transformers", "datasets<4"].'
+            Sentence(
+                '{name}: dependencies must be a list of texts, such as ["transformers", "datasets<4"].',
+                name=name,
+            )
         )
     requires = table.get("requires-python", "")
     if not isinstance(requires, str):
-        raise refused(f'{name}: requires-python must be a text, such as ">=3.11".')
+        raise refused(Sentence('{name}: requires-python must be a text, such as ">=3.11".', name=name))
     for each in listed:
         try:
             read_requirement(each)
         except ValueError as error:
-            raise refused(f"{name}: {error}.") from None
+            raise refused(Sentence("{name}: {error}.", name=name, error=error)) from None
     return Declared(name, lines=(*_indexes(name, tool), *listed), requires_python=requires)
 
 
@@ -98,7 +113,9 @@ def _indexes(name: str, tool: object) -> Iterator[str]:
     for index in indexes if isinstance(indexes, list) else []:
         address = index.get("url") if isinstance(index, Mapping) else None
         if not isinstance(address, str) or not address.startswith(("http://", "https://")):
-            raise refused(f"{name}: an index in [tool.uv] needs a url that begins with https://.")
+            raise refused(
+                Sentence("{name}: an index in [tool.uv] needs a url that begins with https://.", name=name)
+            )
         yield f"--extra-index-url {address}"
 
 
@@ -106,7 +123,7 @@ def _read_uv_lock(name: str, text: str, read: Read) -> Declared:
     beside = str(PurePosixPath(name).with_name("pyproject.toml"))
     project = read(beside)
     if project is None:
-        raise refused(f"{name} needs its pyproject.toml; send that file beside it.")
+        raise refused(Sentence("{name} needs its pyproject.toml; send that file beside it.", name=name))
     lock = _toml(name, text)
     requires = lock.get("requires-python", "")
     return Declared(
@@ -122,7 +139,9 @@ def _read_pylock(name: str, text: str) -> Declared:
     lock = _toml(name, text)
     packages = lock.get("packages")
     if not isinstance(packages, list):
-        raise refused(f"{name} has no [[packages]]; write it with: uv export --format pylock.toml")
+        raise refused(
+            Sentence("{name} has no [[packages]]; write it with: uv export --format pylock.toml", name=name)
+        )
     requires = lock.get("requires-python", "")
     return Declared(
         name,
@@ -135,7 +154,7 @@ def _read_pylock(name: str, text: str) -> Declared:
 def _pylock_lines(name: str, package: Any) -> Iterator[str]:
     """A package of a lock as a line of a requirements file; a folder is the project itself, which is not installed."""
     if not isinstance(package, Mapping) or not isinstance(package.get("name"), str):
-        raise refused(f"{name}: each of its packages needs a name.")
+        raise refused(Sentence("{name}: each of its packages needs a name.", name=name))
     if "directory" in package:
         return
     called, marker = package["name"], f" ; {package['marker']}" if package.get("marker") else ""
@@ -148,7 +167,13 @@ def _pylock_lines(name: str, package: Any) -> Iterator[str]:
     try:
         read_requirement(f"{line}{marker}")
     except ValueError:
-        raise refused(f"{name}: the version or the place of {called[:80]!r} cannot be read.") from None
+        raise refused(
+            Sentence(
+                "{name}: the version or the place of {called!r} cannot be read.",
+                name=name,
+                called=called[:80],
+            )
+        ) from None
     hashes = [
         f"--hash={kind}:{digest}"
         for file in (*package.get("wheels", []), *filter(None, [package.get("sdist")]))
@@ -166,11 +191,18 @@ def _read_conda(name: str, text: str) -> Declared | None:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise refused(
-            f"{name}{where} is not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}."
+            Sentence(
+                "{name}{where} is not YAML: {value}.",
+                name=name,
+                where=where,
+                value=getattr(error, "problem", None) or "it cannot be read",
+            )
         ) from None
     listed = table.get("dependencies") if isinstance(table, Mapping) else None
     if not isinstance(listed, list):
-        raise refused(f"{name} has no list named dependencies; list packages there, below pip:.")
+        raise refused(
+            Sentence("{name} has no list named dependencies; list packages there, below pip:.", name=name)
+        )
     by_pip = [row for one in listed if isinstance(one, Mapping) for row in one.get("pip") or []]
     by_conda = [one for one in listed if isinstance(one, str) and not _CONDA_OWN.fullmatch(one.strip())]
     notes: tuple[str, ...] = ()
@@ -192,4 +224,4 @@ def _toml(name: str, text: str, *, first_line: int = 0) -> Mapping[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         told = re.sub(r"line (\d+)", lambda hit: f"line {int(hit[1]) + first_line}", str(error))
-        raise refused(f"{name} cannot be read as TOML: {told}.") from None
+        raise refused(Sentence("{name} cannot be read as TOML: {told}.", name=name, told=told)) from None

@@ -8,7 +8,7 @@ from importlib import metadata
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 
 Read = Callable[[str], str | None]  # the text of a file by its name, or None without such a file
 OWN = "berth"  # the name of Berth's own environment
@@ -66,12 +66,21 @@ def check_python(declared: Declared) -> None:
         fits = SpecifierSet(wanted).contains(version, prereleases=True)
     except InvalidSpecifier:
         raise refused(
-            f"{declared.origin}: requires-python is {wanted[:80]!r}; write versions such as >=3.11."
+            Sentence(
+                "{origin}: requires-python is {wanted!r}; write versions such as >=3.11.",
+                origin=declared.origin,
+                wanted=wanted[:80],
+            )
         ) from None
     if not fits:
         raise refused(
-            f"{declared.origin} asks for Python {wanted}, but this server runs jobs with {version}. Allow that version "
-            f"in requires-python, or use Berth's own packages with --environment {OWN}."
+            Sentence(
+                "{origin} asks for Python {wanted}, but this server runs jobs with {version}. Allow that version in requires-python, or use Berth's own packages with --environment {own}.",
+                origin=declared.origin,
+                wanted=wanted,
+                version=version,
+                own=OWN,
+            )
         )
 
 

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
 from berth.job_fields import PACKAGE_FILES
+from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declarations import read_file
 from orchestrator.jobs.environments.declared import (
     OWN,
@@ -66,7 +67,10 @@ def choose(
     if spec.python is not None:
         if spec.with_packages or named not in (None, OWN):
             raise refused(
-                f"The interpreter {spec.python} is used as it is; to add packages to it, name it as the environment."
+                Sentence(
+                    "The interpreter {python} is used as it is; to add packages to it, name it as the environment.",
+                    python=spec.python,
+                )
             )
         return Wanted(spec)
     if isinstance(named, EnvironmentFiles) and named.found:
@@ -90,16 +94,26 @@ def choose(
         return Wanted(spec.model_copy(update={"python": named}))
     if (known := earlier(named)) is not None:
         return _wanted(spec, known)
-    registered = f"; registered with pool {spec.pool}: {', '.join(sorted(pythons))}" if pythons else ""
+    registered = (
+        Sentence("; registered with pool {pool}: {names}", pool=spec.pool, names=", ".join(sorted(pythons)))
+        if pythons
+        else ""
+    )
     raise refused(
-        f"There is no file {named!r} in the code, and no environment of that name{registered}. "
-        f"Name a file such as requirements.txt, or {OWN} for Berth's own packages."
+        Sentence(
+            "There is no file {named!r} in the code, and no environment of that name{registered}. Name a file such as requirements.txt, or {own} for Berth's own packages.",
+            named=named,
+            registered=registered,
+            own=OWN,
+        )
     )
 
 
 def _checked(found: Declared | None, name: str, *, empty: bool = False) -> Declared:
     if found is None and not empty:
-        raise refused(f"{name} declares no packages; list some, or leave out the environment.")
+        raise refused(
+            Sentence("{name} declares no packages; list some, or leave out the environment.", name=name)
+        )
     return found or Declared(name)
 
 
@@ -183,14 +197,18 @@ def reader(bundle: str) -> Read:
             if name.endswith(".py"):  # a header this far down does not count
                 return None
             raise refused(
-                f"{name} has more than {LARGEST_FILES_BYTES:,} bytes, too much for a list of packages."
+                Sentence(
+                    "{name} has more than {largest_files_bytes:,} bytes, too much for a list of packages.",
+                    name=name,
+                    largest_files_bytes=LARGEST_FILES_BYTES,
+                )
             )
         if name.endswith(".py"):  # which may declare another encoding; a header is plain
             return data.decode(errors="replace")
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise refused(f"{name} is not UTF-8; save it as UTF-8 text.") from None
+            raise refused(Sentence("{name} is not UTF-8; save it as UTF-8 text.", name=name)) from None
 
     return read
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.spec.packages import read_requirement
 
@@ -98,7 +99,13 @@ def _take_option(found: _Found, name: str, where: str, line: str, read: Read, de
     elif option == "--editable":
         found.notes.append(_left_out(where, f"-e {value}"))
     elif option not in _PASSED_OVER:
-        raise refused(f"{where}: Berth does not know the option {option[:40]!r}; leave it out.")
+        raise refused(
+            Sentence(
+                "{where}: Berth does not know the option {option!r}; leave it out.",
+                where=where,
+                option=option[:40],
+            )
+        )
 
 
 def _take_file(
@@ -108,11 +115,20 @@ def _take_file(
     text = read(path)
     if text is None:
         raise refused(
-            f"{where} names {value[:80]!r}, which was not sent with the code; add it beside {name}."
+            Sentence(
+                "{where} names {value!r}, which was not sent with the code; add it beside {name}.",
+                where=where,
+                value=value[:80],
+                name=name,
+            )
         )
     if deep >= MOST_DEEP:
         raise refused(
-            f"{where}: files refer to one another more than {MOST_DEEP} deep; do they form a circle?"
+            Sentence(
+                "{where}: files refer to one another more than {most_deep} deep; do they form a circle?",
+                where=where,
+                most_deep=MOST_DEEP,
+            )
         )
     _take(found, path, text, read, deep=deep + 1, constrains=constrains)
 
@@ -120,7 +136,11 @@ def _take_file(
 def _address(where: str, value: str) -> str:
     if not value.startswith(("http://", "https://")) or re.search(r"\s", value):
         raise refused(
-            f"{where}: {value[:80]!r} is not the address of an index; write one that begins with https://."
+            Sentence(
+                "{where}: {value!r} is not the address of an index; write one that begins with https://.",
+                where=where,
+                value=value[:80],
+            )
         )
     return value
 
@@ -131,7 +151,7 @@ def _checked(where: str, line: str) -> str:
     try:
         read_requirement(_HASH.sub("", line).strip())
     except ValueError as error:
-        raise refused(f"{where}: {error}.") from None
+        raise refused(Sentence("{where}: {error}.", where=where, error=error)) from None
     return line
 
 

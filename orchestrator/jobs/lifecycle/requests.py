@@ -5,6 +5,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from orchestrator.exceptions import Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.lifecycle.transitions import (
@@ -34,7 +35,12 @@ def cancel(job: Job, *, by: str, why: Fact | None = None) -> Job:
         if job.state == JobState.CANCELLED:
             return
         if job.is_final:
-            raise IllegalTransition(f"The job has already {ended_as(job.state)}; there is nothing to cancel.")
+            raise IllegalTransition(
+                Sentence(
+                    "The job has already {ended_as}; there is nothing to cancel.",
+                    ended_as=ended_as(job.state),
+                )
+            )
         if job.state in WAITING_STATES:
             move(job, JobState.CANCELLED, actor=by, why=why or fact(Happened.CANCELLED, by=by))
             queue_errand(job, Errand.SCHEDULE)
@@ -58,7 +64,9 @@ def want_stop(job: Job, reason: StopReason, *, actor: str, why: Fact, **changes:
         move(job, JobState.STOPPING, actor=actor, why=why, now=now, **wish)
         return
     if job.state not in {JobState.STOPPING, JobState.UNKNOWN}:
-        raise IllegalTransition(f"The job is {job.state} and holds no devices; there is nothing to stop.")
+        raise IllegalTransition(
+            Sentence("The job is {state} and holds no devices; there is nothing to stop.", state=job.state)
+        )
     if job.stop_wanted and (job.stop_reason == reason or reason != StopReason.CANCEL):
         return
     with transaction.atomic():
@@ -76,7 +84,9 @@ def hold(job: Job, *, by: str) -> Job:
     def act(job: Job) -> None:
         if job.state != JobState.HELD:
             if job.state != JobState.QUEUED:
-                raise IllegalTransition(f"The job is {job.state}; only a queued job can be held.")
+                raise IllegalTransition(
+                    Sentence("The job is {state}; only a queued job can be held.", state=job.state)
+                )
             move(job, JobState.HELD, actor=by, why=fact(Happened.HELD, by=by))
 
     return retry_when_stale(job, act)
@@ -91,7 +101,9 @@ def release(job: Job, *, by: str) -> Job:
             job.hold_wanted = False
         elif job.state != JobState.QUEUED:
             if job.state != JobState.HELD:
-                raise IllegalTransition(f"The job is {job.state}; only a held job can be released.")
+                raise IllegalTransition(
+                    Sentence("The job is {state}; only a held job can be released.", state=job.state)
+                )
             move(job, JobState.QUEUED, actor=by, why=fact(Happened.RELEASED, by=by))
             queue_errand(job, Errand.SCHEDULE)
 
@@ -110,7 +122,9 @@ def preempt(job: Job, *, by: str, why: Fact | None = None, for_job: Job | None =
         if job.state == JobState.STOPPING and job.stop_reason == StopReason.PREEMPT:
             return
         if job.state not in {JobState.STARTING, JobState.RUNNING}:
-            raise IllegalTransition(f"The job is {job.state}; only a running job can be preempted.")
+            raise IllegalTransition(
+                Sentence("The job is {state}; only a running job can be preempted.", state=job.state)
+            )
         asked = fact(Happened.PREEMPTED, by=by)
         want_stop(job, StopReason.PREEMPT, actor=by, why=why or asked, preempted_for=for_job)
 

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict
+from orchestrator.exceptions import Conflict, Sentence
 from orchestrator.facts.record import NOTHING, Fact
 from orchestrator.live import wakeups
 from orchestrator.models import Errand, Job, JobEvent, JobState, Outbox
@@ -88,7 +88,9 @@ def move(
         StaleJob: another process moved the job first.
     """
     if to not in NEXT_STATES.get(job.state, frozenset()):
-        raise IllegalTransition(f"The job is {job.state}, so it cannot become {to}.")
+        raise IllegalTransition(
+            Sentence("The job is {state}, so it cannot become {to}.", state=job.state, to=to)
+        )
     now = now or timezone.now()
     changes |= _times_of(job, to, now)
     with transaction.atomic():

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from django.db.models import Max, Min
 
-from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.exceptions import Impossible, Malformed, Sentence
 from orchestrator.models import FINAL_STATES, Attempt, Device, Job, Lease
 from orchestrator.scheduler.core import Device as PoolDevice
 from orchestrator.scheduler.passes.facts import device_facts
@@ -33,7 +33,10 @@ class Question:
 
     def __post_init__(self) -> None:
         if not 1 <= self.days <= MOST_DAYS:
-            raise Malformed(f"Give 1 to {MOST_DAYS} days.", fields={"days": [f"give 1 to {MOST_DAYS}"]})
+            raise Malformed(
+                Sentence("Give 1 to {most_days} days.", most_days=MOST_DAYS),
+                fields={"days": [Sentence("give 1 to {most_days}", most_days=MOST_DAYS)]},
+            )
         devices = Device.objects.filter(pool=self.pool).count()
         for variant in self.variants:
             _check(variant, devices)
@@ -52,14 +55,28 @@ class Question:
 def _check(variant: Variant, devices: int) -> None:
     total = devices + variant.more_devices
     if not -devices < variant.more_devices <= LARGEST_CHANGE:
-        text = f"give a number from {1 - devices} to {LARGEST_CHANGE}; the pool has {devices}"
-        raise Malformed(f"The pool cannot change by {variant.more_devices} devices.", fields={"more": [text]})
+        text = Sentence(
+            "give a number from {least} to {most}; the pool has {devices}",
+            least=1 - devices,
+            most=LARGEST_CHANGE,
+            devices=devices,
+        )
+        raise Malformed(
+            Sentence("The pool cannot change by {more_devices} devices.", more_devices=variant.more_devices),
+            fields={"more": [text]},
+        )
     if not 0 <= variant.split_devices <= total:
-        text = f"give a number from 0 to {total}"
-        raise Malformed(f"{variant.split_devices} devices cannot be cut.", fields={"split": [text]})
+        text = Sentence("give a number from {least} to {most}", least=0, most=total)
+        raise Malformed(
+            Sentence("{split_devices} devices cannot be cut.", split_devices=variant.split_devices),
+            fields={"split": [text]},
+        )
     if not 2 <= variant.slices <= MOST_SLICES:
-        text = f"give a number from 2 to {MOST_SLICES}"
-        raise Malformed(f"A device is not cut into {variant.slices} slices.", fields={"slices": [text]})
+        text = Sentence("give a number from {least} to {most}", least=2, most=MOST_SLICES)
+        raise Malformed(
+            Sentence("A device is not cut into {slices} slices.", slices=variant.slices),
+            fields={"slices": [text]},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +113,12 @@ def answer(question: Question) -> ReplayAnswer:
     devices = pool_devices(question.pool)
     recorded = record(question.pool, question.days, question.until_s)
     if not devices or not recorded.jobs:
-        what = "no device" if not devices else f"no job that ended in the last {question.days} days"
-        raise Impossible(f"Pool {question.pool} has {what}; there is nothing to replay.")
+        what = Sentence(
+            "no job that ended in the last {days} days" if devices else "no device", days=question.days
+        )
+        raise Impossible(
+            Sentence("Pool {pool} has {what}; there is nothing to replay.", pool=question.pool, what=what)
+        )
     needs_s = [job.trace.duration_s for job in recorded.jobs]
     happened = summarise(recorded.courses, needs_s, len(devices), restarts=recorded.restarts)
     rows = [_row("what happened", happened, 0)]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from orchestrator.exceptions import Malformed, TooLarge
+from orchestrator.exceptions import Malformed, Sentence, TooLarge
 from orchestrator.store.bundles.names import printable
 
 CHUNK_BYTES = 1 << 18
@@ -66,7 +66,12 @@ def read_members(archive: BinaryIO, *, members: int, total_bytes: int) -> Iterat
 
 
 def too_many(members: int) -> TooLarge:
-    return TooLarge(f"The archive has more than {members:,} members; leave out what the job does not need.")
+    return TooLarge(
+        Sentence(
+            "The archive has more than {members:,} members; leave out what the job does not need.",
+            members=members,
+        )
+    )
 
 
 # zip
@@ -78,7 +83,11 @@ def _damage_reported(kind: str) -> Iterator[None]:
     try:
         yield
     except (*DAMAGED, gzip.BadGzipFile, tarfile.HeaderError) as error:
-        raise Malformed(f"The {kind} archive is cut off or damaged: {error}. Pack it again.") from error
+        raise Malformed(
+            Sentence(
+                "The {kind} archive is cut off or damaged: {error}. Pack it again.", kind=kind, error=error
+            )
+        ) from error
 
 
 def _read_zip(archive: BinaryIO, members: int, total_bytes: int) -> Iterator[Member]:
@@ -141,8 +150,11 @@ def _refuse_zip_sizes(infos: list[zipfile.ZipInfo], total_bytes: int) -> None:
         total += info.file_size
         if total > total_bytes:
             raise TooLarge(
-                f"Unpacked, the archive is larger than {total_bytes:,} bytes (at '{printable(info.filename)}'); "
-                "register large data as a dataset."
+                Sentence(
+                    "Unpacked, the archive is larger than {total_bytes:,} bytes (at '{printable}'); register large data as a dataset.",
+                    total_bytes=total_bytes,
+                    printable=printable(info.filename),
+                )
             )
 
 
@@ -152,12 +164,20 @@ def _refuse_overlaps(archive: BinaryIO, infos: list[zipfile.ZipInfo]) -> None:
     for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < 0:
             raise Malformed(
-                f"The zip archive is damaged: '{printable(info.filename)}' starts before the file does. Pack it again."
+                Sentence(
+                    "The zip archive is damaged: '{printable}' starts before the file does. Pack it again.",
+                    printable=printable(info.filename),
+                )
             )
         archive.seek(info.header_offset)
         local = archive.read(LOCAL_BYTES)
         if info.header_offset < end or len(local) < LOCAL_BYTES:
-            raise Malformed(f"'{printable(info.filename)}' overlaps another member of the zip archive.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' overlaps another member of the zip archive.",
+                    printable=printable(info.filename),
+                )
+            )
         end = (
             info.header_offset + LOCAL_BYTES + sum(struct.unpack_from("<2H", local, 26)) + info.compress_size
         )
@@ -166,13 +186,28 @@ def _refuse_overlaps(archive: BinaryIO, infos: list[zipfile.ZipInfo]) -> None:
 def _zip_member(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
     name = info.orig_filename  # filename ends at the first NUL
     if info.flag_bits & 0x1:
-        raise Malformed(f"'{printable(name)}' is encrypted; pack the archive without a password.")
+        raise Malformed(
+            Sentence(
+                "'{printable}' is encrypted; pack the archive without a password.", printable=printable(name)
+            )
+        )
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise Malformed(f"'{printable(name)}' is packed with an uncommon method; use plain zip (deflate).")
+        raise Malformed(
+            Sentence(
+                "'{printable}' is packed with an uncommon method; use plain zip (deflate).",
+                printable=printable(name),
+            )
+        )
     kind = stat.S_IFMT(info.external_attr >> 16)
     is_folder = name.endswith("/") or kind == stat.S_IFDIR
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise Malformed(f"'{printable(name)}' is {kind_name(kind)}; only files and folders are accepted.")
+        raise Malformed(
+            Sentence(
+                "'{printable}' is {kind_name}; only files and folders are accepted.",
+                printable=printable(name),
+                kind_name=kind_name(kind),
+            )
+        )
     return Member(name, is_folder, lambda: _zip_chunks(opened, info))
 
 
@@ -183,7 +218,12 @@ def _zip_chunks(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[byte
             count += len(chunk)
             yield chunk
     if count != info.file_size:
-        raise Malformed(f"'{printable(info.filename)}' is not as long as the archive says. Pack it again.")
+        raise Malformed(
+            Sentence(
+                "'{printable}' is not as long as the archive says. Pack it again.",
+                printable=printable(info.filename),
+            )
+        )
 
 
 def kind_name(mode: int) -> str:
@@ -266,13 +306,29 @@ class _TarReader:
         name = overrides.get("path", info.name)
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
             kind = TAR_KINDS.get(info.type, "of an unknown kind")
-            raise Malformed(f"'{printable(name)}' is {kind}; only files and folders are accepted.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' is {kind}; only files and folders are accepted.",
+                    printable=printable(name),
+                    kind=kind,
+                )
+            )
         if any(key.startswith("GNU.sparse") for key in overrides):
-            raise Malformed(f"'{printable(name)}' is a sparse file; only plain files are accepted.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' is a sparse file; only plain files are accepted.",
+                    printable=printable(name),
+                )
+            )
         size = _pax_size(overrides, info.size)
         is_folder = info.type == tarfile.DIRTYPE or name.endswith("/")
         if is_folder and size:
-            raise Malformed(f"'{printable(name)}' is a folder with content. Pack the archive again.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' is a folder with content. Pack the archive again.",
+                    printable=printable(name),
+                )
+            )
         remaining_bytes = size
 
         def chunks() -> Iterator[bytes]:
@@ -290,7 +346,12 @@ class _TarReader:
 
     def _long_header(self, info: tarfile.TarInfo) -> dict[str, str]:
         if info.size > LONG_HEADER_BYTES:
-            raise Malformed(f"A header of the archive has {info.size:,} bytes; pack it again with plain tar.")
+            raise Malformed(
+                Sentence(
+                    "A header of the archive has {size:,} bytes; pack it again with plain tar.",
+                    size=info.size,
+                )
+            )
         data = self._take(info.size)
         self._take(-info.size % BLOCK)
         if info.type == tarfile.GNUTYPE_LONGNAME:

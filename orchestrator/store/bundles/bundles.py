@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.exceptions import Malformed, NotFound, TooLarge
+from orchestrator.exceptions import Malformed, NotFound, Sentence, TooLarge
 from orchestrator.store.bundles.archives import Member, read_members, too_many
 from orchestrator.store.bundles.names import UploadNames, member_path, printable
 from orchestrator.store.bundles.scripts import refuse_unreadable
@@ -83,8 +83,12 @@ def store_script(bundles: Path, name: str, data: bytes, limits: BundleLimits = D
 def too_long(name: str, size_bytes: int, limits: BundleLimits = DEFAULT_LIMITS) -> TooLarge:
     """The error for a script above its limit."""
     return TooLarge(
-        f"'{printable(name)}' has {size_bytes:,} bytes; a script may have {limits.script_bytes:,}. "
-        "Upload an archive, or register data as a dataset."
+        Sentence(
+            "'{printable}' has {size_bytes:,} bytes; a script may have {script_bytes:,}. Upload an archive, or register data as a dataset.",
+            printable=printable(name),
+            size_bytes=size_bytes,
+            script_bytes=limits.script_bytes,
+        )
     )
 
 
@@ -103,7 +107,11 @@ def store_archive(bundles: Path, archive: BinaryIO, limits: BundleLimits = DEFAU
     size = archive.seek(0, os.SEEK_END)
     if size > limits.upload_bytes:
         raise TooLarge(
-            f"The archive has {size:,} bytes; {limits.upload_bytes:,} are accepted. Register data as a dataset."
+            Sentence(
+                "The archive has {size:,} bytes; {upload_bytes:,} are accepted. Register data as a dataset.",
+                size=size,
+                upload_bytes=limits.upload_bytes,
+            )
         )
     return _store(bundles, lambda folder: _unpack(folder, archive, size, limits))
 
@@ -239,7 +247,9 @@ def _unpack(folder: Path, archive: BinaryIO, size: int, limits: BundleLimits) ->
                 names.add_folder(path)
             continue
         if not path:
-            raise Malformed(f"'{printable(member.name)}' is a file without a name.")
+            raise Malformed(
+                Sentence("'{printable}' is a file without a name.", printable=printable(member.name))
+            )
         names.add_file(path)
         contents.append(_write_member(folder, path, member, allowance))
     if not contents:
@@ -266,13 +276,19 @@ class _Allowance:
             self._bytes += len(chunk)
             if self._bytes > self._limits.total_bytes:
                 raise TooLarge(
-                    f"Unpacked, the archive is larger than {self._limits.total_bytes:,} bytes "
-                    f"(at '{printable(name)}'); register large data as a dataset."
+                    Sentence(
+                        "Unpacked, the archive is larger than {total_bytes:,} bytes (at '{printable}'); register large data as a dataset.",
+                        total_bytes=self._limits.total_bytes,
+                        printable=printable(name),
+                    )
                 )
             if self._bytes > self._ratio_bytes:
                 raise TooLarge(
-                    f"The archive unpacks to over {self._limits.ratio} times its size (at '{printable(name)}'), "
-                    "which looks like a bomb; register large data as a dataset."
+                    Sentence(
+                        "The archive unpacks to over {ratio} times its size (at '{printable}'), which looks like a bomb; register large data as a dataset.",
+                        ratio=self._limits.ratio,
+                        printable=printable(name),
+                    )
                 )
             yield chunk
 
@@ -301,7 +317,11 @@ def _write_file(path: Path, chunks: Iterator[bytes]) -> tuple[int, str]:
 def _folder(bundles: Path, sha256: str) -> Path:
     folder = bundles / sha256
     if not re.fullmatch(r"[0-9a-f]{64}", sha256) or not folder.is_dir():
-        raise NotFound(f"There is no bundle {printable(sha256)[:64]}; upload the code again.")
+        raise NotFound(
+            Sentence(
+                "There is no bundle {printable}; upload the code again.", printable=printable(sha256)[:64]
+            )
+        )
     return folder
 
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 
 COMPONENT_BYTES = 255  # the limit of Linux file systems for one name
 # Characters that change the direction or the line breaks of the text around them (Unicode, UAX 9).
@@ -33,17 +33,35 @@ def member_path(name: str, *, depth: int, name_bytes: int) -> str:
     path = unicodedata.normalize("NFC", name)
     _refuse_characters(name, path)
     if path.startswith("/"):
-        raise Malformed(f"'{printable(name)}' is an absolute path; names must be relative.")
+        raise Malformed(
+            Sentence("'{printable}' is an absolute path; names must be relative.", printable=printable(name))
+        )
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise Malformed(f"'{printable(name)}' leads out of the upload with '..'; remove it and try again.")
+        raise Malformed(
+            Sentence(
+                "'{printable}' leads out of the upload with '..'; remove it and try again.",
+                printable=printable(name),
+            )
+        )
     if len(parts) > depth:
-        raise Malformed(f"'{printable(name)}' lies {len(parts)} folders deep; at most {depth} are accepted.")
+        raise Malformed(
+            Sentence(
+                "'{printable}' lies {parts} folders deep; at most {depth} are accepted.",
+                printable=printable(name),
+                parts=len(parts),
+                depth=depth,
+            )
+        )
     path = "/".join(parts)
     if len(path.encode()) > name_bytes or any(len(part.encode()) > COMPONENT_BYTES for part in parts):
         raise Malformed(
-            f"The name '{printable(name)}' is too long; at most {name_bytes} bytes in all "
-            f"and {COMPONENT_BYTES} for each part are accepted."
+            Sentence(
+                "The name '{printable}' is too long; at most {name_bytes} bytes in all and {component_bytes} for each part are accepted.",
+                printable=printable(name),
+                name_bytes=name_bytes,
+                component_bytes=COMPONENT_BYTES,
+            )
         )
     return path
 
@@ -51,11 +69,20 @@ def member_path(name: str, *, depth: int, name_bytes: int) -> str:
 def _refuse_characters(name: str, path: str) -> None:
     for character in path:
         if character in ":\\":
-            raise Malformed(f"'{printable(name)}' has a '{character}' in its name; rename the file.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' has a '{character}' in its name; rename the file.",
+                    printable=printable(name),
+                    character=character,
+                )
+            )
         if character in INVISIBLE or unicodedata.category(character) in ("Cc", "Cs"):
             raise Malformed(
-                f"'{printable(name)}' has the character U+{ord(character):04X} in its name, "
-                "which is invisible or changes the text around it; rename the file."
+                Sentence(
+                    "'{printable}' has the character U+{ord:04X} in its name, which is invisible or changes the text around it; rename the file.",
+                    printable=printable(name),
+                    ord=ord(character),
+                )
             )
 
 
@@ -81,10 +108,18 @@ class UploadNames:
         key = path.casefold()
         earlier = mine.get(key) or other.get(key)
         if earlier == path:
-            raise Malformed(f"'{printable(path)}' is in the archive twice; keep one of them.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' is in the archive twice; keep one of them.", printable=printable(path)
+                )
+            )
         if earlier is not None:
             raise Malformed(
-                f"'{printable(path)}' and '{printable(earlier)}' differ only in case; rename one of them."
+                Sentence(
+                    "'{printable}' and '{printable_2}' differ only in case; rename one of them.",
+                    printable=printable(path),
+                    printable_2=printable(earlier),
+                )
             )
         mine[key] = path
 

@@ -9,7 +9,7 @@ import tokenize
 import warnings
 from pathlib import PurePosixPath
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.store.bundles.names import printable, shadowing_warnings
 
 PLAIN_BYTES = 64 << 10
@@ -64,24 +64,45 @@ def refuse_unreadable(name: str, data: bytes, *, in_archive: bool = False) -> No
         Malformed: with the byte offset at which reading failed.
     """
     if not data:
-        raise Malformed(f"'{printable(name)}' is empty; choose the script again.")
+        raise Malformed(
+            Sentence("'{printable}' is empty; choose the script again.", printable=printable(name))
+        )
     for head, kind in BINARY_HEADS.items():
         if data.startswith(head):
-            raise Malformed(f"'{printable(name)}' is {kind}, not a script; upload a Python file.")
+            raise Malformed(
+                Sentence(
+                    "'{printable}' is {kind}, not a script; upload a Python file.",
+                    printable=printable(name),
+                    kind=kind,
+                )
+            )
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Malformed(f"'{printable(name)}' is UTF-16 (seen at byte 0); save it as UTF-8 and try again.")
+        raise Malformed(
+            Sentence(
+                "'{printable}' is UTF-16 (seen at byte 0); save it as UTF-8 and try again.",
+                printable=printable(name),
+            )
+        )
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         if in_archive and _is_in_declared_encoding(data):
             return
         raise Malformed(
-            f"'{printable(name)}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}; "
-            "save it as UTF-8 and try again."
+            Sentence(
+                "'{printable}' is not UTF-8: byte 0x{data:02x} at offset {start}; save it as UTF-8 and try again.",
+                printable=printable(name),
+                data=data[error.start],
+                start=error.start,
+            )
         ) from error
     if (at := data.find(b"\0")) >= 0:
         raise Malformed(
-            f"'{printable(name)}' has a NUL byte at offset {at}; it is not a text file, or is UTF-16."
+            Sentence(
+                "'{printable}' has a NUL byte at offset {at}; it is not a text file, or is UTF-16.",
+                printable=printable(name),
+                at=at,
+            )
         )
 
 

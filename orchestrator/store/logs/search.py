@@ -7,7 +7,7 @@ from typing import Any
 
 import re2
 
-from orchestrator.exceptions import Malformed
+from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.store.logs.blocks import LineBlock, visible_part
 from orchestrator.store.logs.lines import MOST_BYTES, HasLeft, never, read_blocks
 
@@ -57,7 +57,7 @@ def search(
         ReaderLeft: ``has_left`` became true.
     """
     if not query or len(query) > LONGEST_QUERY:
-        sentence = f"give 1 to {LONGEST_QUERY} characters to search for"
+        sentence = Sentence("give 1 to {longest_query} characters to search for", longest_query=LONGEST_QUERY)
         raise Malformed(sentence, fields={"q": [sentence]})
     find = _matcher(query, case=case) if regex else None
     wanted = query.encode() if case else query.lower().encode()
@@ -118,7 +118,7 @@ def _matcher(query: str, *, case: bool) -> Find:
     except re2.error as error:
         raw = error.args[0] if error.args and isinstance(error.args[0], bytes) else b""
         what = raw.rpartition(b": ")[0].decode(errors="replace")  # RE2 adds the expression
-        sentence = f"this expression cannot be read: {what or 'it is not complete'}"
+        sentence = Sentence("this expression cannot be read: {value}", value=what or "it is not complete")
         raise Malformed(sentence, fields={"q": [sentence]}) from None
 
     def find(data: bytes) -> Iterator[int]:
