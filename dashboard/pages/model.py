@@ -71,7 +71,7 @@ def model(request: HttpRequest, reference: str) -> HttpResponse:
         .select_related("dataset__owner", "job")[:MOST_VERSIONS]
     )
     found = list(listing.of_model(shown)[:MOST_RECIPES])
-    origin = _origin(shown, found, user)
+    origin, files = _origin(shown, found, user), _files(shown)
     made = recipe_reports.rows_of((each for each in found if each.source_id == shown.pk), user)
     services = model_service.services_of(versions, user)
     is_mine = dataset.owner_id == user.pk
@@ -91,7 +91,7 @@ def model(request: HttpRequest, reference: str) -> HttpResponse:
             for each in versions
         ],
         "values": _values(shown),
-        "files": _files(shown),
+        "files": files,
         "origin": origin,
         "reads": (origin.job.spec_fields.get("datasets") or []) if origin.job else [],
         "recipes": made,
@@ -101,7 +101,7 @@ def model(request: HttpRequest, reference: str) -> HttpResponse:
         "services": services[shown.pk],
         "readers": promotion.readers_of([shown], user, MOST_READERS, recipes=False)[shown.pk],
         "forms": recipe_forms.shown_forms(),
-        "why_no_recipe": _why_no_recipe(shown, origin.job),
+        "why_no_recipe": files.problem or _why_no_recipe(shown, origin.job),
         "service_name": _free_name(shown),
         "download": f"/api/v1/models/{quote(dataset.reference)}/download",
         "may_add": is_mine,

@@ -146,3 +146,20 @@ def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
     expect(page.locator("#job h1")).to_contain_text("dropped")
     assert person.spent() == 2
     settle(page)  # files on their way would be left open
+
+
+def test_a_service_is_begun_given_a_key_and_stopped_by_clicks(open_page, ada, make_device):
+    make_device(0)
+    page = open_page(ada, "/new-service")
+    page.get_by_label("Name", exact=True).fill("echo")
+    page.get_by_label("Command to run").fill("python serve.py")
+    code = {"name": "serve.py", "mimeType": "text/x-python", "buffer": b"print(1)"}
+    page.set_input_files("#file", files=[code])
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_label("New key for").fill("me")
+    page.get_by_role("button", name="Make a key").click()
+    key = page.locator("#new-key").inner_text()
+
+    expect(page.locator(".command")).to_contain_text(f"Bearer {key}")
+    page.get_by_role("button", name="Stop echo").click()
+    expect(page.locator("#service-state")).to_have_text("stopped")

@@ -93,7 +93,8 @@ def test_the_page_of_a_service_says_how_it_answers_and_how_to_ask_it(reader, ada
 def test_a_new_key_is_shown_once_with_a_request_that_carries_it(reader, ada, asked):
     made = html_of(reader(ada).post("/services/digits/keys", {"name": "notebook"}))
     key = re.search(r"berthsvc_[\w-]+", made)
-    again = html_of(reader(ada).get("/services/digits"))
+    # Where the browser stands now: the page refreshes itself there, and its buttons lead back there.
+    again = html_of(reader(ada).get("/services/digits/keys", follow=True))
     refused = reader(ada).post("/services/digits/keys", {"name": "notebook"})
 
     assert key is not None
