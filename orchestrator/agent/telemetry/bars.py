@@ -43,7 +43,8 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
         return None
     place = Slot(bar, bar + 1, read_scale(texts[bar + 1]), read_scale(texts[bar + 2]))
     if counted == "epochs" or "epoch/s" in whole or "s/epoch" in whole:
-        return Layout(Kind.BAR, epoch=place)
+        beside = _metrics_next_to(builder, texts, bar + 2, last)
+        return Layout(Kind.BAR, tuple(field for field in beside if field.name != "steps_per_s"), epoch=place)
     row = not before[0].strip() and len(before) > MOST_ROW_STARTS
     fields = _metrics_next_to(builder, texts, bar + 2, last)
     return Layout(

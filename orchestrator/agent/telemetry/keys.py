@@ -22,8 +22,8 @@ _SEPARATOR = re.compile(
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
-# "train.py:12", "(trainer:464)".
-_SOURCE = re.compile(r"\w\.\w[\w.]{0,99}$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
+# "train.py:12", "(trainer:464)", "core.trainer:after_iter:270".
+_SOURCE = re.compile(r"\w\.\w[\w.]{0,99}(?::\w{1,99})?$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
 _ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
 _WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
 _UNIT = re.compile(

@@ -159,8 +159,9 @@ class LineParser:
             elif not (names_epoch or progress.announced):
                 _, total = progress.move_round(step, total, unit)
             else:
+                sure = layout.within or _belongs(layout)
                 _, total = progress.move_within(
-                    step, total, sure=layout.within or _belongs(layout), unit=unit
+                    step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
         return self._line(total, values)
 
@@ -207,7 +208,7 @@ class LineParser:
         if layout.row and (row := self.tables.read_row(line)) is not None:
             return self._row_bar(layout, numbers, row)
         if layout.step is None:
-            return self._epoch_bar(layout.epoch, numbers)
+            return self._epoch_bar(layout, numbers)
         at, total = _count(layout.step, numbers), _total(layout.step, numbers)
         if at is None or total is None:
             return None
@@ -227,14 +228,16 @@ class LineParser:
             return None
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
 
-    def _epoch_bar(self, slot: Slot | None, numbers: list[str]) -> LineValues | None:
+    def _epoch_bar(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         """Read a bar that counts epochs: it is the progress if no other line is."""
-        if slot is None:
+        if layout.epoch is None:
             return None
         progress = self.progress
-        progress.note_epoch_bar(to_float(numbers[slot.at]), _total(slot, numbers))
+        progress.note_epoch_bar(to_float(numbers[layout.epoch.at]), _total(layout.epoch, numbers))
         progress.count_epoch()
-        return self._line(progress.total_epochs if progress.unit == EPOCH else None, NO_VALUES)
+        if progress.unit != EPOCH:
+            return self._line(None, NO_VALUES)
+        return self._line(progress.total_epochs, _values_of(layout.fields, numbers))
 
     def _keras_bar(
         self, layout: Layout, at: int, total: int, values: Mapping[str, float]

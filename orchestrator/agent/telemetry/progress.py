@@ -107,18 +107,19 @@ class Progress:
         return self.second_counts
 
     def move_within(
-        self, count: int, total: int | None, *, sure: bool, unit: str = STEP
+        self, count: int, total: int | None, *, sure: bool, may_go_on: bool = False, unit: str = STEP
     ) -> tuple[int, int | None]:
         """Take a step of a line or bar within an epoch; returns the step over all epochs, and their total.
 
         Args:
+            may_go_on: the line names the counter, which may count over all epochs: "epoch: 2, iter: 20/1000".
             sure: by its format, the step counts within the epoch; otherwise that is assumed until the counter
                 continues into a new epoch.
         """
         epoch = self.epoch
         if epoch is None or not epoch.is_integer() or (total is not None and not 0 <= count <= total):
             return self.move(count, total, unit)
-        self._compare(count, epoch, sure=sure)
+        self._compare(count, epoch, sure=sure, may_go_on=may_go_on)
         self._learn_length(count, epoch, total)
         self.position, self.position_epoch = count, epoch
         before = max(0, int(epoch) - self.first_epoch)
@@ -131,14 +132,22 @@ class Progress:
             whole = total
         return self.move(before * self.length + count, whole, unit)
 
-    def _compare(self, count: int, epoch: float, *, sure: bool) -> None:
+    def _compare(self, count: int, epoch: float, *, sure: bool, may_go_on: bool) -> None:
         """At a new epoch, learn whether the counter restarts."""
         if self.position is None or self.position_epoch is None or epoch <= self.position_epoch:
             return
         if count <= self.position:
             self.restarts = True
-        elif not sure and self.restarts is None:
+        elif self.restarts is None and (not sure or (may_go_on and self._is_unfinished())):
             self.restarts = False
+
+    def _is_unfinished(self) -> bool:
+        """Whether the counter was far from its total: "epoch 1, iter 10/1000", then "epoch 2, iter 20/1000"."""
+        return (
+            self.position is not None
+            and self.length is not None
+            and self.position + 2 * self.stride < self.length
+        )
 
     def _learn_length(self, count: int, epoch: float, total: int | None) -> None:
         if total is not None:

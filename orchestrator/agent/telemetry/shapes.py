@@ -43,7 +43,10 @@ _EVALUATES = re.compile(
     r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch))?\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[(]|\x01|(?<=\s)\x01)",
     re.IGNORECASE,
 )
-_EVALUATES_BEHIND = re.compile(r"\b[A-Za-z]{1,20}\((?:val|test|eval|valid)\)")
+_EVALUATES_BEHIND = re.compile(
+    rf"\b[A-Za-z]{{1,20}}\((?:val|test|eval|valid)\)|\|\s{{1,3}}(?:{'|'.join(sorted(EVALUATION))})\s{{1,3}}\|",
+    re.IGNORECASE,
+)
 _HINT = re.compile(
     r"step|iter|epoch|\bep\b|batch|schritt|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,

@@ -79,7 +79,9 @@ NOT_VALUES = (SETTINGS - OFTEN_MEASURED) | _words(
 NOT_VALUES |= _words(
     "of in at to for on by from with and or than is was after about took a the size instances images id"
 )
-NOT_VALUES |= _words("over job attempt x no num elapsed ends param params parameters ts timestamp unix_time")
+NOT_VALUES |= _words(
+    "over run job attempt x no num elapsed ends param params parameters ts timestamp unix_time"
+)
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = (
     "_id",
