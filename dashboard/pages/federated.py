@@ -4,8 +4,8 @@ from uuid import UUID
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_GET, require_POST
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
@@ -25,9 +25,11 @@ def federated(request: HttpRequest) -> HttpResponse:
     return _show(request)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def invite(request: HttpRequest, federation: UUID) -> HttpResponse:
     """Invite a site at another Berth, and show its link once, in this answer."""
+    if request.method != "POST":  # a form of that answer comes back to this address
+        return redirect("federated")
     path = f"/api/v1/federated/{federation}/invitations"
     answer = rest_form.call(request, "POST", path, rest_form.read_fields(request.POST))
     shown = {"asked": federation}

@@ -105,8 +105,10 @@ def test_a_site_elsewhere_is_invited_its_link_is_shown_once_and_it_is_revoked(re
     assert "not there yet" in again
     form = {"do": f"DELETE /api/v1/federated/{shared_out.pk}/invitations/clinic-b", "done": "Revoked it."}
     assert form["do"] in again
-    reader.post("/change", form)
-    revoked = reader.get("/federated").content.decode()
+    came_from = f"http://testserver/federated/{shared_out.pk}/invite"  # where the link was shown
+    answer = reader.post("/change", form, headers={"Referer": came_from}, follow=True)
+    assert answer.status_code == 200
+    revoked = answer.content.decode()
     assert "never joined" in revoked
     assert form["do"] not in revoked
 
