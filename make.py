@@ -82,7 +82,7 @@ def install(group: str) -> None:
         make_environment()
     began = time.monotonic()
     say(f"installing {count_packages(lock)} locked packages ({group}) ...")
-    pip("install", "--require-hashes", "--requirement", lock)
+    run(PYTHON, "-m", "deploy.locked", lock)
     link_project()
     install_torch()
     stamp.write_text(wanted)

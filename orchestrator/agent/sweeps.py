@@ -224,6 +224,8 @@ class Sweeper:
         patience_s = self._patience_s()
         oldest_s = min(patience_s, REPUBLISH_AFTER_S)
         due = list(Outbox.objects.open().filter(waited(now, oldest_s)))
+        if not due:
+            return
         by_hand = set(Outbox.objects.open().filter(waited(now, patience_s)).values_list("pk", flat=True))
         passes = [errand for errand in due if errand.errand == Errand.SCHEDULE]
         if any(errand.pk in by_hand for errand in passes):

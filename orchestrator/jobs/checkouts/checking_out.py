@@ -143,7 +143,8 @@ def sweep(now: datetime) -> None:
         if due and now - row.created_at > timedelta(seconds=LEFT_TO_WORKERS_S):
             start(row.pk)
     waited_for = Checkout.objects.filter(jobs__state__in=WAITING_STATES, jobs__bundle="").distinct()
-    for row in waited_for.filter(state=CheckoutState.READY):
-        start(row.pk)
-    for row in waited_for.filter(state=CheckoutState.FAILED):
-        fail_waiting(row)
+    for row in waited_for.filter(state__in=[CheckoutState.READY, CheckoutState.FAILED]):
+        if row.state == CheckoutState.READY:
+            start(row.pk)
+        else:
+            fail_waiting(row)

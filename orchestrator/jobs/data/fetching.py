@@ -254,8 +254,8 @@ def sweep(now: datetime) -> None:
         if due and now - row.created_at > timedelta(seconds=LEFT_TO_WORKERS_S):
             start(row.pk)
     waited_for = Fetch.objects.filter(jobs__state__in=WAITING_STATES).distinct()
-    for row in waited_for.filter(state=FetchState.FAILED):
-        fail_waiting(row)
-    for row in waited_for.filter(state=FetchState.READY):
-        if not settings.HOME.fetched.tree(row.key).is_dir():
+    for row in waited_for.filter(state__in=[FetchState.FAILED, FetchState.READY]):
+        if row.state == FetchState.FAILED:
+            fail_waiting(row)
+        elif not settings.HOME.fetched.tree(row.key).is_dir():
             _set(row, state=FetchState.WAITING)

@@ -172,10 +172,10 @@ def sweep(now: datetime) -> None:
         if due and now - row.created_at > timedelta(seconds=LEFT_TO_WORKERS_S):
             start(row.pk)
     waited_for = Environment.objects.filter(jobs__state__in=WAITING_STATES).distinct()
-    for row in waited_for.filter(state=EnvironmentState.FAILED):
-        fail_waiting(row)
-    for row in waited_for.filter(state=EnvironmentState.READY):
-        if not is_there(row):
+    for row in waited_for.filter(state__in=[EnvironmentState.FAILED, EnvironmentState.READY]):
+        if row.state == EnvironmentState.FAILED:
+            fail_waiting(row)
+        elif not is_there(row):
             _set(row, state=EnvironmentState.WAITING)
 
 
