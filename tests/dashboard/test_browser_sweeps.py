@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from benchmarks.played_sweeps import play
 from dashboard.parts.sweep_rows import rows_of
-from orchestrator.models import RungReport, SweepTrial
+from orchestrator.models import Dataset, DatasetRoot, RungReport, SweepTrial
 from tests.dashboard.conftest import settle
 from tests.dashboard.test_browser_axe import violations
 
@@ -36,6 +36,20 @@ def test_a_sweep_without_a_report_is_drawn_by_its_settings(open_page, ada, width
     expect(page.locator("#parallel canvas")).to_be_visible()
     expect(page.locator("#charts")).to_be_hidden()
     settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_choosing_a_dataset_in_the_form_adds_its_path_to_the_arguments(open_page, ada, tmp_path):
+    root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    Dataset.objects.create(name="words", version="1", root=root, path="words", owner=ada)
+    page = open_page(ada, "/sweeps/new", width=390)
+
+    arguments = page.get_by_label("Arguments", exact=True)
+    arguments.fill("--epochs 3")
+
+    page.get_by_label("Datasets").select_option("words@1")
+
+    expect(arguments).to_have_value("--epochs 3 --data {dataset:words}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
