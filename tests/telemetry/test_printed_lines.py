@@ -313,3 +313,61 @@ def test_a_state_of_another_version_is_passed_over():
     parser.carry_on({"standing": {"step": 7, "unheard_of": 1}})
 
     assert parser.progress.step == 7
+
+
+def steps_of(*lines):
+    parser = LineParser()
+    return [found.step for line in lines if (found := parser.feed(line)) is not None]
+
+
+def test_a_counter_that_falls_to_where_it_began_goes_on():
+    lines = [f"step {step} loss 1.0" for step in (1, 101, 201, 1, 101, 201, 1)]
+
+    assert steps_of(*lines) == [1, 101, 201, 301, 401, 501, 601]
+
+
+def test_a_counter_that_falls_before_its_total_counts_from_the_start():
+    assert steps_of(*(f"step {step}/1000 loss 1.0" for step in (0, 100, 200, 0, 100))) == [
+        0,
+        100,
+        200,
+        0,
+        100,
+    ]
+
+
+def test_a_counter_counts_from_the_start_after_a_traceback():
+    before = [f"step {step} loss 1.0" for step in (0, 100, 200)]
+    error = ["Traceback (most recent call last):", '  File "a.py", line 1', "RuntimeError: lost"]
+
+    assert steps_of(*before, *error, "step 0 loss 1.0", "step 100 loss 1.0") == [0, 100, 200, 0, 100]
+
+
+def test_a_counter_of_the_whole_training_never_goes_on_by_itself():
+    assert steps_of("global_step=100 loss=1.0", "global_step=200 loss=1.0", "global_step=100 loss=1.0") == [
+        100,
+        200,
+        100,
+    ]
+
+
+def test_a_heading_of_an_evaluation_holds_for_the_values_right_below_it():
+    parser = LineParser()
+    lines = [
+        "step 5 loss 1.0",
+        "Test Error:",
+        " Accuracy: 45.8%, Avg loss: 2.1",
+        "loss: 0.9",
+        "step 6 loss 0.8",
+        "loss: 0.7",
+    ]
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [dict(each.values) for each in found if each] == [
+        {"loss": 1.0},
+        {"test_Accuracy_percent": 45.8, "test_loss": 2.1},
+        {"test_loss": 0.9},
+        {"loss": 0.8},
+        {"loss": 0.7},
+    ]

@@ -185,7 +185,9 @@ class Collector:
         if self._rewrites.is_one_save(save):
             return True
         # That nothing was written proves something only while the writer lives.
-        return self._rewrites.is_one_save(save, max(quiet_s, self.quick_s)) and writer_alive()
+        if save.kind == "folder":  # quiet for the time to settle already
+            quiet_s = max(quiet_s, self.quick_s)
+        return self._rewrites.is_one_save(save, quiet_s) and writer_alive()
 
     def _lacks_files(self, save: Save) -> bool:
         """Whether a killed writer's checkpoint has fewer files than its earlier ones."""
