@@ -168,12 +168,20 @@ def invite(
 
 
 @federated_app.command()
-def revoke(wanted: Wanted, name: Annotated[str, typer.Argument(metavar="NAME", help="Of the site")]) -> None:
+def revoke(
+    wanted: Wanted,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the site")],
+    as_json: Json = False,
+) -> None:
     """End the part of a site at another Berth, whether it has joined or not."""
     from berth.cli.choosing import connect
 
-    connect().federation(wanted).revoke(name)
-    say(f"Revoked {safe(name)}; the rounds no longer wait for it.")
+    found = connect().federation(wanted)
+    found.revoke(name)
+    if as_json:
+        show_json(found.refresh().json)
+    else:
+        say(f"Revoked {safe(name)}; the rounds no longer wait for it.")
 
 
 @federated_app.command(cls=JobCommand)

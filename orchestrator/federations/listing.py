@@ -82,7 +82,8 @@ def row_of(federation: Federation) -> FederationRow:
     members = list(FederationMember.objects.filter(federation=federation).select_related("job"))
     server = next((each.job for each in members if each.number is None), None)
     report = report_of(federation, server)
-    lost = {each.site: each for each in report.lost}
+    back = set(report.inside or ())  # a site that was left out and has come back takes part
+    lost = {each.site: each for each in report.lost if each.site not in back}
     jobs = {each.number: each.job for each in members if each.number is not None}
     invited = {each.number: each for each in FederationInvitation.objects.filter(federation=federation)}
     told = {number: exchanges.why_told(federation.pk, number) for number in federation.remote_numbers}

@@ -36,6 +36,9 @@ class FederatedReport(BaseModel):
 
     rounds: list[RoundOut] = Field(default_factory=list, max_length=100_000, description="in their order")
     lost: list[LostOut] = Field(default_factory=list, max_length=100_000, description="in their order")
+    inside: list[int] | None = Field(
+        None, max_length=1_000, description="sites that take part after the newest round; null: not known"
+    )
     epsilon: Finite | None = Field(None, description="privacy spent; null: none is promised")
 
 

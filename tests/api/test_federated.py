@@ -154,6 +154,15 @@ def test_rounds_and_sites_that_were_left_out_are_told_and_the_result_becomes_a_m
     assert [each["id"] for each in client.send("GET", "/federated").json()["results"]] == [str(made.pk)]
 
 
+def test_a_site_that_came_back_takes_part(client, home):
+    made = Federation.objects.get(pk=begin(client).json()["id"])
+    leave(home, server_of(made), report={**REPORT, "inside": [0, 1]})
+
+    sites = client.send("GET", f"/federated/{made.pk}").json()["sites"]
+
+    assert (sites[1]["part"], sites[1]["left_out"]) == ("takes_part", "")
+
+
 def test_a_result_that_cannot_be_kept_says_so(client, home):
     made = Federation.objects.get(pk=begin(client, result="fed").json()["id"])
     end_jobs(made, JobState.SUCCEEDED, of_server=True)

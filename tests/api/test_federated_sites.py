@@ -260,7 +260,7 @@ LINK = "https://berth.example.org/federated#bsite_" + "k" * 43
 
 
 def join(client, **fields):
-    body = {"invitation": LINK, "model": "train.py:build_model", "job": {"source": ASKED["job"]["source"]}}
+    body = {"invitation": LINK, "model": "train.py:build_model", "job": ASKED["job"]}
     return client.send("POST", "/federated/join", {**body, **fields})
 
 

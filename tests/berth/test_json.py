@@ -23,6 +23,9 @@ STATUSES = {
     "berth federated run train.py --model train.py:build --data-from train.py:data --sites 3": WRONG_USE,
     "berth federated show 01234567": WRONG_USE,  # there is none
     "berth federated stop 01234567": WRONG_USE,
+    "berth federated invite 01234567 clinic-b": WRONG_USE,
+    "berth federated revoke 01234567 clinic-b": WRONG_USE,
+    "berth federated join https://berth.example.org/federated train.py --model train.py:build": WRONG_USE,
     "berth session wake {session}": WRONG_USE,  # it is not asleep
     "berth watch {first}": TERMINATED,
 }
@@ -101,6 +104,9 @@ berth federated
 berth federated list
 berth federated show 01234567
 berth federated stop 01234567
+berth federated invite 01234567 clinic-b
+berth federated revoke 01234567 clinic-b
+berth federated join https://berth.example.org/federated train.py --model train.py:build
 berth session start --command true --at 2h
 berth service run json-service train.py --command true
 berth service

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,8 +154,8 @@ def test_sites_at_another_berth_train_along_and_their_server_sees_no_update(make
         body = {"invitation": link, "model": "train.py:build_model", "job": {"source": {"text": SCRIPT}}}
         jobs[name] = there.post("/federated/join", body)["id"]
 
-    def rounds() -> list[dict]:
-        return here.get(path)["report"]["rounds"]
+    def rounds() -> list[dict[str, Any]]:
+        return list(here.get(path)["report"]["rounds"])
 
     def wait_for_rounds(count: int, sites: int) -> None:
         """Wait for some further rounds of so many sites."""
@@ -169,8 +170,9 @@ def test_sites_at_another_berth_train_along_and_their_server_sees_no_update(make
     wait_for_rounds(2, 5)
 
     kill(there.members(jobs["kept"]))
-    here.wait_until(lambda: "started again" in here.get(path)["sites"][2]["left_out"])
+    here.wait_until(lambda: "started again" in str(here.get(path)["report"]["lost"]))
     wait_for_rounds(1, 5)
+    assert here.get(path)["sites"][2]["part"] == "takes_part"
 
     there.post(f"/jobs/{jobs['stopped']}/cancel", {})
     here.wait_until(lambda: "its job was stopped" in here.get(path)["sites"][3]["left_out"])

@@ -83,6 +83,7 @@ class Kept:
                 *self.lost,
                 *({"site": each.site, "round": each.round, "why": each.why} for each in server.lost),
             ],
+            "inside": server.numbers,
             "epsilon": self.entries[-1].epsilon,
             "noises": self.noises,
         }
