@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from django.db import transaction
 
-from orchestrator.exceptions import Conflict, Malformed, NotFound, TooLarge, TooMany
+from orchestrator.exceptions import Conflict, Malformed, NotFound, Sentence, TooLarge, TooMany
 from orchestrator.federations.asking import FederationSpec
 from orchestrator.federations.invitations import Over
 from orchestrator.jobs import exchanges
@@ -71,10 +71,16 @@ def next_message(site: FederationInvitation, done: str) -> tuple[str, BinaryIO] 
 def _check_open(site: FederationInvitation) -> None:
     federation = site.federation
     if federation.has_ended:
-        raise Over(f"The federation {federation.name} is {federation.state}.")
+        raise Over(
+            Sentence("The federation {name} is {state}.", name=federation.name, state=federation.state)
+        )
     if site.number in exchanges.told_of(federation.pk):
         raise Over(
-            f"The site {site.name} was left out, because {exchanges.why_told(federation.pk, site.number)}."
+            Sentence(
+                "The site {name} was left out, because {why}.",
+                name=site.name,
+                why=exchanges.why_told(federation.pk, site.number),
+            )
         )
 
 
@@ -110,7 +116,7 @@ def take_part(site: FederationInvitation, message: str, offset: int, size: int, 
         return size
     _check_open(site)
     if size > most_bytes(site) or offset + len(data) > size:
-        raise TooLarge(f"A message of this site has at most {most_bytes(site):,} bytes.")
+        raise TooLarge(Sentence("A message of this site has at most {most:,} bytes.", most=most_bytes(site)))
     folder = _incoming(site, message)
     try:
         here = _append(folder, message, offset, data)
@@ -129,7 +135,7 @@ def _incoming(site: FederationInvitation, message: str) -> int:
     try:
         folder = open_folder_beneath(root, ("incoming", str(site.number)), make=True)
     except OSError as error:
-        raise Over(f"The federation {site.federation.name} is over.") from error
+        raise Over(Sentence("The federation {name} is over.", name=site.federation.name)) from error
     for entry in list(os.scandir(folder)):
         if entry.name != message:
             with suppress(FileNotFoundError):
@@ -142,7 +148,7 @@ def _append(folder: int, name: str, offset: int, data: bytes) -> int:
     with os.fdopen(fd, "r+b") as file:
         here = os.fstat(fd).st_size
         if offset > here:
-            raise Conflict(f"{here:,} bytes of this message are here; go on there.")
+            raise Conflict(Sentence("{here:,} bytes of this message are here; go on there.", here=here))
         file.seek(offset)
         file.write(data)
         file.flush()
@@ -178,7 +184,7 @@ def _folder(site: FederationInvitation, way: str) -> Iterator[int]:
     try:
         folder = open_folder_beneath(root, (exchanges.SITES, str(site.number), way), make=root.is_dir())
     except (OSError, NotFound) as error:
-        raise Over(f"The federation {site.federation.name} is over.") from error
+        raise Over(Sentence("The federation {name} is over.", name=site.federation.name)) from error
     try:
         yield folder
     finally:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, OrchestratorError
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, OrchestratorError, Sentence
 from orchestrator.jobs import exchanges
 from orchestrator.models import Federation, FederationInvitation
 from orchestrator.people import audit, rights
@@ -63,7 +63,9 @@ def invite(
     check_may_invite(user, federation)
     _check(name, life_s)
     if federation.has_ended:
-        raise Conflict(f"This federation is {federation.state}, so no site can join it.")
+        raise Conflict(
+            Sentence("This federation is {state}, so no site can join it.", state=federation.state)
+        )
     text = f"bsite_{secrets.token_urlsafe(32)}"
     now = timezone.now()
     values = {
@@ -99,16 +101,24 @@ def _free_number(federation: Federation) -> int:
         raise Conflict(
             "This federation was begun without sites at other Berths. Begin it with --remote-sites, the number of them."
         )
-    raise Conflict(f"All {count} sites at other Berths that this federation was begun for are taken.")
+    raise Conflict(
+        Sentence(
+            "All {count} sites at other Berths that this federation was begun for are taken.", count=count
+        )
+    )
 
 
 def _check_again(row: FederationInvitation, now: datetime) -> None:
     if row.revoked_at is not None:
-        raise Conflict(f"The invitation of {row.name} was revoked. Invite it under another name.")
+        raise Conflict(
+            Sentence("The invitation of {name} was revoked. Invite it under another name.", name=row.name)
+        )
     if row.joined_at is not None:
-        raise Conflict(f"The site {row.name} has joined already.")
+        raise Conflict(Sentence("The site {name} has joined already.", name=row.name))
     if row.number in exchanges.told_of(row.federation_id):
-        raise Conflict(f"The rounds no longer wait for {row.name}: its invitation has expired.")
+        raise Conflict(
+            Sentence("The rounds no longer wait for {name}: its invitation has expired.", name=row.name)
+        )
 
 
 def revoke(user: User, federation: Federation, name: str, *, address: str = "") -> FederationInvitation:
@@ -121,7 +131,7 @@ def revoke(user: User, federation: Federation, name: str, *, address: str = "") 
     check_may_invite(user, federation)
     row = FederationInvitation.objects.filter(federation=federation, name=name).first()
     if row is None:
-        raise NotFound(f"No site {name[:64]!r} was invited to this federation.")
+        raise NotFound(Sentence("No site {name!r} was invited to this federation.", name=name[:64]))
     if row.revoked_at is None:
         row.revoked_at = timezone.now()
         with transaction.atomic():
@@ -146,13 +156,20 @@ def site_of(text: str) -> FederationInvitation:
     if row is None:
         raise UnknownSite("This invitation is unknown, or was replaced by a newer one. Ask for a new link.")
     if row.revoked_at is not None:
-        raise Forbidden(f"The invitation of the site {row.name} was revoked.")
+        raise Forbidden(Sentence("The invitation of the site {name} was revoked.", name=row.name))
     if row.joined_at is None and row.expires_at <= now:
         raise Forbidden(
-            f"The invitation of the site {row.name} expired before it joined. Ask for a new link."
+            Sentence(
+                "The invitation of the site {name} expired before it joined. Ask for a new link.",
+                name=row.name,
+            )
         )
     if row.federation.has_ended and row.federation.cleared:
-        raise Over(f"The federation {row.federation.name} is {row.federation.state}.")
+        raise Over(
+            Sentence(
+                "The federation {name} is {state}.", name=row.federation.name, state=row.federation.state
+            )
+        )
     _see(row, now)
     return row
 
@@ -195,12 +212,16 @@ def _check(name: str, life_s: float) -> None:
         raise _wrong("name", "use 1 to 63 letters, digits, dots, dashes and underscores")
     if not 0 < life_s <= LONGEST_LIFE_S:
         raise _wrong(
-            "expires_in_s", f"give more than 0 and at most {LONGEST_LIFE_S:.0f} seconds, which are 30 days"
+            "expires_in_s",
+            Sentence(
+                "give more than 0 and at most {longest_life_s:.0f} seconds, which are 30 days",
+                longest_life_s=LONGEST_LIFE_S,
+            ),
         )
 
 
 def _wrong(name: str, message: str) -> Malformed:
-    return Malformed(f"{name}: {message}.", fields={name: [message]})
+    return Malformed(Sentence("{name}: {message}.", name=name, message=message), fields={name: [message]})
 
 
 def _digest(text: str) -> str:

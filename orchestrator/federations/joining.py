@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.exceptions import Impossible, Malformed, Sentence
 from orchestrator.federations.creation import MODULE, NOT_FOR_SITES, stored_site
 from orchestrator.federations.invitations import SECRET_FORM
 from orchestrator.jobs.submission import intake
@@ -60,7 +60,10 @@ def join(user: User, spec: JoinSpec, *, script: Upload | None = None, bundle: Up
     """
     for name in NOT_FOR_SITES:
         if name in spec.job and name != "name":
-            raise Malformed(f"job: {name} is not for sites.", fields={"job": [f"leave out {name}"]})
+            raise Malformed(
+                Sentence("job: {name} is not for sites.", name=name),
+                fields={"job": [Sentence("leave out {name}", name=name)]},
+            )
     link = _read_link(spec.invitation)
     fields = {name: value for name, value in spec.job.items() if name != "name"}
     first, sha256 = stored_site(user, fields, spec.model, script, bundle)
@@ -109,9 +112,9 @@ def _check_network(job: JobSpec) -> None:
         Impossible: its jobs have no network.
     """
     if Pool.objects.filter(pk=job.pool, network=Network.NONE).exists():
-        sentence = (
-            f"Jobs of pool {job.pool} have no network, and a site talks to the federation's server. "
-            "Choose another pool, or ask an operator to give this one the network."
+        sentence = Sentence(
+            "Jobs of pool {pool} have no network, and a site talks to the federation's server. Choose another pool, or ask an operator to give this one the network.",
+            pool=job.pool,
         )
         raise Impossible(sentence, fields={"pool": [sentence]})
 
@@ -126,7 +129,10 @@ def _read_link(text: str) -> SplitResult:
         raise _wrong("this is no invitation; it looks like https://berth.example.org/federated#bsite_...")
     if link.scheme == "http" and not _is_here(host):
         raise _wrong(
-            f"the link begins with http://, so its secret would cross the network in the open; give {host} HTTPS first"
+            Sentence(
+                "the link begins with http://, so its secret would cross the network in the open; give {host} HTTPS first",
+                host=host,
+            )
         )
     return link
 
@@ -139,4 +145,4 @@ def _is_here(host: str) -> bool:
 
 
 def _wrong(message: str) -> Malformed:
-    return Malformed(f"invitation: {message}.", fields={"invitation": [message]})
+    return Malformed(Sentence("invitation: {message}.", message=message), fields={"invitation": [message]})

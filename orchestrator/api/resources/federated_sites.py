@@ -11,7 +11,7 @@ from orchestrator.api.http import rate
 from orchestrator.api.http.authentication import SITE_PREFIX, ApiRequest
 from orchestrator.api.http.downloads import send_file
 from orchestrator.api.http.errors import Unauthenticated
-from orchestrator.exceptions import Malformed, TooLarge
+from orchestrator.exceptions import Malformed, Sentence, TooLarge
 from orchestrator.federations import door, invitations
 from orchestrator.models import FederationInvitation
 
@@ -113,7 +113,12 @@ def send_message(
 ) -> ReceivedOut:
     """Send a part of a message, as the body; may be sent twice, and a whole message is passed on once."""
     if int(request.META.get("CONTENT_LENGTH") or 0) > door.PART_BYTES:
-        raise TooLarge(f"A part has at most {door.PART_BYTES:,} bytes; send a message in several.")
+        raise TooLarge(
+            Sentence(
+                "A part has at most {part_bytes:,} bytes; send a message in several.",
+                part_bytes=door.PART_BYTES,
+            )
+        )
     if not request.body:
         raise Malformed("This part of a message is empty.")
     here = door.take_part(_site(request), message, part.offset, part.size, request.body)
