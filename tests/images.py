@@ -1,5 +1,6 @@
 """Small container images, made of this machine's own shell and Python: folders, archives, and a registry."""
 
+import base64
 import gzip
 import hashlib
 import io
@@ -8,8 +9,12 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 # Of the system: that of the tests may lie in a home.
 PYTHON = Path("/usr/bin/python3")
@@ -180,3 +185,76 @@ class Image:
                 info.size = len(data)
                 archive.addfile(info, io.BytesIO(data))
         return path
+
+
+class Registry:
+    """A registry with images by "repository:tag", which asks for a token as Docker's does."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, Image] = {}
+        self.asked: list[str] = []
+        self.needs_login = ""  # "user:password"
+        self.statuses: dict[str, int] = {}  # by a part of the path, instead of an answer
+        self.port = 0
+
+    def name(self, image: str) -> str:
+        return f"127.0.0.1:{self.port}/{image}"
+
+    def find(self, kind: str, repository: str, reference: str) -> bytes | None:
+        """The index of a tag, or what has a digest."""
+        for name, image in self.images.items():
+            own, _, tag = name.partition(":")
+            if own != repository:
+                continue
+            if kind == "manifests" and reference == tag:
+                return image.index()
+            if reference in image.blobs:
+                return image.blobs[reference]
+        return None
+
+
+@contextmanager
+def serve_registry() -> Iterator[Registry]:
+    """Serve images on a port of the loopback device."""
+    registry = Registry()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts, own = urlsplit(self.path), f"http://127.0.0.1:{registry.port}"
+            registry.asked.append(parts.path)
+            if parts.path == "/token":
+                basic = base64.b64encode(registry.needs_login.encode()).decode()
+                may = not registry.needs_login or self.headers.get("Authorization") == f"Basic {basic}"
+                self._answer(200 if may else 401, b'{"token": "t0ken"}' if may else b"no")
+                return
+            status = next((code for part, code in registry.statuses.items() if part in parts.path), 0)
+            if status:
+                self._answer(status, b"no")
+            elif self.headers.get("Authorization") != "Bearer t0ken":
+                self._answer(401, b"no", f'Bearer realm="{own}/token",service="tests"')
+            else:
+                repository, kind, reference = parts.path.removeprefix("/v2/").rsplit("/", 2)
+                found = registry.find(kind, repository, reference)
+                self._answer(200 if found is not None else 404, found or b"no")
+
+        def _answer(self, status: int, body: bytes, challenge: str = "") -> None:
+            self.send_response(status)
+            if challenge:
+                self.send_header("WWW-Authenticate", challenge)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    registry.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -12,12 +12,16 @@ from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import datasets, fetches, retention
+from orchestrator.jobs.environments.images.making import is_allowed
 from orchestrator.jobs.launch import isolation
+from orchestrator.jobs.launch.images import NO_SANDBOX
 from orchestrator.jobs.submission import session_limits
+from orchestrator.live.readings import read_now
 from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Lender, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
 from orchestrator.spec.git_source import folder_of, is_below
+from orchestrator.spec.images import read_image
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
@@ -54,6 +58,7 @@ def resolve(
     if not continues:
         check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
+    _check_image(spec)
     pinned = _pin_datasets(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
@@ -173,6 +178,21 @@ def _lent(pool: Pool) -> int:
     """The devices of one allocation of the system that lends to a pool; 0 without one."""
     lender = Lender.objects.filter(pool=pool).exclude(most_pilots=0).first()
     return 0 if lender is None else lender.devices
+
+
+def _check_image(spec: JobSpec) -> None:
+    if spec.image is None:
+        return
+    problem = ""
+    if not (read_now().sandbox or isolation.reading())["level"]:
+        problem = f"{NO_SANDBOX}; ask an administrator, or leave image out."
+    elif not is_allowed(image := read_image(spec.image)):
+        problem = (
+            f"{image.path} is in no folder that images may come from; an administrator can allow its folder "
+            "(BERTH_IMAGE_FOLDERS)."
+        )
+    if problem:
+        raise Impossible(problem, fields={"image": [problem]})
 
 
 def _check_delay(spec: JobSpec) -> None:
