@@ -110,7 +110,9 @@ def _devices(facts: Facts, now_s: float) -> str:
 
 
 def _with_data(facts: Facts) -> str:
-    """Which servers have the data of a job that may run on no others; empty where all have."""
+    """Which servers have the data or the image of a job that may run on no others; empty where all have."""
+    if facts.get("has_image"):
+        return " on the first server, where its image is"
     nodes = facts.get("have_data")
     if not nodes:
         return ""

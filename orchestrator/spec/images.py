@@ -50,8 +50,12 @@ def read_image(text: str) -> ImageName:
     repository, colon, tag = repository.partition(":")
     if registry == DOCKER_HUB and "/" not in repository:
         repository = f"library/{repository}"
-    fits = _HOST.fullmatch(registry) and all(_PART.fullmatch(part) for part in repository.split("/"))
-    fits = fits and (not colon or _TAG.fullmatch(tag)) and (not at or _DIGEST.fullmatch(digest))
+    fits = (
+        _HOST.fullmatch(registry) is not None
+        and all(_PART.fullmatch(part) for part in repository.split("/"))
+        and (not colon or _TAG.fullmatch(tag) is not None)
+        and (not at or _DIGEST.fullmatch(digest) is not None)
+    )
     if not fits:
         raise ValueError(f"{text[:80]!r} is not the name of an image; write it as {EXAMPLES}")
     return ImageName(registry, repository, tag or ("" if digest else "latest"), digest)

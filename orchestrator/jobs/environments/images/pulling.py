@@ -174,7 +174,7 @@ def _fits(row: Mapping[str, Any], processor: str) -> bool:
     platform = row.get("platform")
     if not platform:  # of a layout with one image
         return True
-    return platform.get("os") == "linux" and platform.get("architecture") == processor
+    return bool(platform.get("os") == "linux" and platform.get("architecture") == processor)
 
 
 def _read(data: bytes, reference: str) -> dict[str, Any]:
