@@ -14,12 +14,12 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.facts.record import Fact
-from orchestrator.jobs.environments import preparing, requests
+from orchestrator.jobs.environments import building, preparing, requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.images.failures import CannotGet
 from orchestrator.jobs.environments.images.layers import Room, Rootfs
 from orchestrator.jobs.launch import driver, images, isolation, launcher
-from orchestrator.jobs.launch.start import CannotLaunch
+from orchestrator.jobs.launch.start import CannotLaunch, Started
 from orchestrator.models import Environment, EnvironmentState, ExitKind, Job, JobState
 from orchestrator.sentences import say
 from orchestrator.spec.images import read_image
@@ -183,7 +183,7 @@ def test_job_that_runs_again_gets_the_digest_that_it_had(allow, registry, plain,
     newer = Image([pack(make_root(tmp_path / "rootfs")), pack(tmp_path / "more")])
     newer.blobs |= plain.blobs  # a registry keeps what a tag led to
     registry.images["lab/train:1"] = newer
-    preparing.building.clear(home.environments.built(row.key).root)
+    building.clear(home.environments.built(row.key).root)
 
     preparing.sweep(timezone.now() + timedelta(minutes=1))
     Environment.objects.filter(pk=row.pk).update(state=EnvironmentState.WAITING)
@@ -353,7 +353,7 @@ def ready(tmp_path: Path, **env: str) -> images.ReadyImage:
 
 def test_variables_of_an_image_come_in_but_not_those_that_berth_sets(tmp_path):
     image = ready(tmp_path, HF_HOME="/models", RANK="7", BERTH_HOME="/x", LD_PRELOAD="/evil.so", HOME="/root")
-    run = {"starts_as": "script", "script": "train.py", "args": []}
+    run: Started = {"starts_as": "script", "script": "train.py", "args": []}
 
     found = images.inside(image, run, ranks=1, level=1, has_gpu=False)
 
@@ -362,7 +362,7 @@ def test_variables_of_an_image_come_in_but_not_those_that_berth_sets(tmp_path):
 
 
 def test_image_without_a_sandbox_is_refused_with_a_sentence(tmp_path):
-    run = {"starts_as": "script", "script": "train.py", "args": []}
+    run: Started = {"starts_as": "script", "script": "train.py", "args": []}
 
     with pytest.raises(CannotLaunch, match="Jobs in images need bubblewrap"):
         images.inside(ready(tmp_path), run, ranks=1, level=0, has_gpu=False)

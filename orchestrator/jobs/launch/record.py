@@ -115,7 +115,7 @@ def describe(
     cache = caches.folder_of(job)
     if cache is not None:
         shared_models.show_in(cache)
-    return {
+    record: LaunchRecord = {
         "v": 1,
         "job_id": str(job.pk),
         "number": attempt.number,
@@ -123,7 +123,9 @@ def describe(
         "python": python,
         "python_roots": roots,
         "entry": entry,
-        **run,
+        "starts_as": run["starts_as"],
+        "script": run["script"],
+        "args": run["args"],
         "env": {
             **(image.env if image else {}),
             **caches.variables(cache),
@@ -162,8 +164,10 @@ def describe(
         "nodes": len(attempt.nodes) or 1,
         "node_rank": attempt.nodes.index(node) if node else 0,
         "first_rank": leases[0].rank if node else 0,
-        **({"image": image.record} if image else {}),
     }
+    if image is not None:
+        record["image"] = image.record
+    return record
 
 
 def _image(job: Job, run: Started, ranks: int, level: int, devices: list[Device]) -> Inside | None:

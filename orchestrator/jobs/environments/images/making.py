@@ -167,7 +167,7 @@ def login(registry: str) -> str:
     names = ("https://index.docker.io/v1/", DOCKER_HUB) if registry == DOCKER_HUB else (registry,)
     try:
         known = json.loads(path.read_bytes())["auths"]
-        found = next((known[name] for name in names if name in known), {})
+        found: Mapping[str, str] = next((known[name] for name in names if name in known), {})
         return base64.b64decode(found.get("auth", "")).decode()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CannotPrepare("tool", "The server's file with logins to registries cannot be read.") from None
