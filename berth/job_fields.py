@@ -401,6 +401,16 @@ FIELDS: tuple[JobField, ...] = (
         setting=True,
     ),
     JobField(
+        "image",
+        "Container image",
+        "Container image to run in, with its own Python",
+        "pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime",
+        empty="the server's own files",
+        option="--image",
+        metavar="NAME",
+        setting=True,
+    ),
+    JobField(
         "hang_timeout_s",
         "Longest silence",
         "Restart after this long without output",

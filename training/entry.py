@@ -8,6 +8,8 @@ finalisation, in which torch aborts in up to two of three otherwise finished glo
 # No pathlib: importing it would double the time to the script's first line.
 # ruff: noqa: PTH100, PTH109, PTH112, PTH119, PTH105, PTH120, PTH123
 
+from __future__ import annotations  # an image may have a Python older than ours, which would evaluate them
+
 import _thread
 import errno
 import io
@@ -78,7 +80,7 @@ class _PatientLog(io.FileIO):
     """A log that drops lines while the disk is full, so that a ``print`` does not end the training."""
 
     lost_bytes = 0  # not yet mentioned in the log
-    losses: "_LossCount | None" = None
+    losses: _LossCount | None = None
 
     def write(self, data: Any, /) -> int:
         view = memoryview(data).cast("B")
@@ -377,7 +379,9 @@ def _record(error: BaseException) -> None:
             "message": {
                 "message": f"{type(error).__name__}: {_text_of(error)}"[:65536],
                 "extraInfo": {
-                    "py_callstack": "".join(traceback.format_exception(error))[-262144:],
+                    "py_callstack": "".join(
+                        traceback.format_exception(type(error), error, error.__traceback__)
+                    )[-262144:],
                     "timestamp": str(now_ns // 1_000_000_000),
                     "time_ns": str(now_ns),
                 },

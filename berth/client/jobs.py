@@ -84,6 +84,7 @@ class Job(Record):
     secrets: list[str]
     environment: str | None  # where its packages come from; None: Berth's own
     with_packages: list[str]
+    image: str | None  # container image that it runs in
     depends_on: list[str | Mapping[str, str]]
     array: ArrayPlace | None
     plan: Mapping[str, Any] | None  # how a job of kind model trains

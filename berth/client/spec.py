@@ -46,6 +46,7 @@ class Spec(TypedDict, total=False):
     python: str | None
     environment: str | Mapping[str, Any] | None
     with_packages: Sequence[str]
+    image: str | None
     hang_timeout_s: float | None
     launcher: str
     source: Mapping[str, str | None]

@@ -49,6 +49,7 @@ class Ended(StrEnum):
     COULD_NOT_PREPARE = "could_not_prepare"
     CROWDED_OUT = "crowded_out"
     ENVIRONMENT_FAILED = "environment_failed"
+    IMAGE_FAILED = "image_failed"
     DATA_FAILED = "data_failed"
     CODE_NOT_FETCHED = "code_not_fetched"
     CODE_REFUSED = "code_refused"

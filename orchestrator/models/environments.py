@@ -13,7 +13,10 @@ class EnvironmentState(models.TextChoices):
 
 
 class Environment(models.Model):
-    """One request for packages and its lock; the files are in ``environments/built/<key>`` and can be made again."""
+    """One request for packages and its lock; the files are in ``environments/built/<key>`` and can be made again.
+
+    Or one for a container image, whose digest is the lock.
+    """
 
     request_sha256 = models.CharField(max_length=64, db_index=True)
     request = models.JSONField()  # as ``Declared.as_json`` writes it
@@ -41,3 +44,8 @@ class Environment(models.Model):
     def interpreter(self) -> str:
         """The path of the registered interpreter that it sits on; empty: the server's Python."""
         return str(self.request.get("interpreter", ""))
+
+    @property
+    def image(self) -> str:
+        """The name of the container image that it is; empty: packages for a Python of the server."""
+        return str(self.request.get("image", ""))

@@ -39,6 +39,7 @@ WHAT_RUNS = frozenset(
         "python",
         "environment",
         "with_packages",
+        "image",
         "launcher",
         "checkpoint_glob",
     ]

@@ -94,6 +94,41 @@ def _environment_failed(cause: str, origin: str, message: str) -> str:
     return f"{what.format(origin=origin)} {message}{end} {help_}".strip()
 
 
+_IMAGE_FAILED = {
+    "missing": ("There is no image {image}.", "Check its name and its tag."),
+    "denied": (
+        "The image {image} is not open to this server.",
+        "Check its name, or ask an administrator for a login to its registry (BERTH_IMAGE_LOGINS).",
+    ),
+    "private": (
+        "The registry of {image} is in the server's own network.",
+        "An administrator can allow its host (BERTH_DATA_ALLOW).",
+    ),
+    "network": ("The image {image} could not be fetched.", "Run the job again later."),
+    "size": (
+        "The image {image} is too large for this server.",
+        "Use a smaller one, or ask an administrator for more room (BERTH_IMAGE_GIB).",
+    ),
+    "processor": ("The image {image} does not run on this server.", "Ask for one that was built for it."),
+    "changed": ("The image {image} is no longer what the job was submitted with.", "Submit the job again."),
+    "disk": ("The image {image} could not be written.", "Ask an administrator to make room."),
+    "folder": (
+        "The image {image} cannot be used.",
+        "An administrator can allow its folder (BERTH_IMAGE_FOLDERS).",
+    ),
+    "format": ("The image {image} cannot be used.", ""),
+    "sandbox": ("The image {image} cannot be used.", ""),
+}
+
+
+@ends(Ended.IMAGE_FAILED)
+def _image_failed(cause: str, image: str, message: str) -> str:
+    """What is wrong, the words of who said so, and what to do."""
+    what, help_ = _IMAGE_FAILED.get(cause, ("The image {image} could not be fetched.", ""))
+    end = "" if message.endswith((".", "!", "?")) else "."
+    return f"{what.format(image=image)} {message}{end} {help_}".strip()
+
+
 _DATA_FAILED = {
     "missing": (
         "There is nothing at {address}",

@@ -110,7 +110,9 @@ def _devices(facts: Facts, now_s: float) -> str:
 
 
 def _with_data(facts: Facts) -> str:
-    """Which servers have the data of a job that may run on no others; empty where all have."""
+    """Which servers have the data or the image of a job that may run on no others; empty where all have."""
+    if facts.get("has_image"):
+        return " on the first server, where its image is"
     nodes = facts.get("have_data")
     if not nodes:
         return ""
@@ -213,6 +215,8 @@ def _not_before(facts: Facts, now_s: float) -> str:
 
 def _environment(facts: Facts, now_s: float) -> str:
     """What is being installed, and for how long; or when it is tried again."""
+    if facts.get("image"):
+        return _image(facts, now_s)
     count = facts.get("packages")
     what = f"{count:,} package{'' if count == 1 else 's'}" if count else f"the packages of {facts['origin']}"
     if "next_try_s" in facts:
@@ -221,6 +225,17 @@ def _environment(facts: Facts, now_s: float) -> str:
     if "since_s" not in facts:
         return f"Waits for {what}."
     return f"Preparing {what}, {lasting(max(0.0, now_s - facts['since_s']))}."
+
+
+def _image(facts: Facts, now_s: float) -> str:
+    """Which image is being fetched, and for how long; or when it is tried again."""
+    image = facts["origin"]
+    if "next_try_s" in facts:
+        wait_s = max(0.0, facts["next_try_s"] - now_s)
+        return f"Waits for the image {image}, which could not be reached; next try in {lasting(wait_s)}."
+    if "since_s" not in facts:
+        return f"Waits for the image {image}."
+    return f"Fetching the image {image}, {lasting(max(0.0, now_s - facts['since_s']))}."
 
 
 def _data(facts: Facts, now_s: float) -> str:

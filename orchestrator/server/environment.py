@@ -68,6 +68,9 @@ class Environment:
     data_keep_days: int  # how long fetched data is kept that no job uses; 0: forever
     data_allow: tuple[str, ...]  # hosts inside the network that data may be fetched from
     user_data_gib: int  # limit of one person's pushed data; 0: none
+    image_gib: int = 50  # limit of one container image, unpacked; 0: none
+    image_folders: tuple[Path, ...] = ()  # folders of this server that images may come from
+    image_logins: Path | None = None  # names and passwords for registries, as docker's config.json has them
     packages_gib: int = 100  # limit of the downloaded packages that no environment uses; 0: none
     visibility: str = "project"  # who sees jobs where neither they nor their pool say it
     second_factor: str = ""  # who needs one to sign in: staff, everybody; empty: who chose one
@@ -119,6 +122,9 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         sockets_a_person=_read_sockets(variables),
         user_cache_gib=_read_count(variables, "BERTH_CACHE_GIB", default="100"),
         packages_gib=_read_count(variables, "BERTH_PACKAGES_GIB", default="100"),
+        image_gib=_read_count(variables, "BERTH_IMAGE_GIB", default="50"),
+        image_folders=_read_folders(variables, "BERTH_IMAGE_FOLDERS"),
+        image_logins=_read_file(variables, "BERTH_IMAGE_LOGINS"),
         wheels=_read_folder(variables, "BERTH_WHEELS"),
         torch_index=_read_torch_index(variables),
         data_cache_gib=_read_count(variables, "BERTH_DATA_CACHE_GIB", default="500"),
@@ -317,6 +323,16 @@ def _read_folder(variables: Mapping[str, str], name: str) -> Path | None:
     if not folder.is_absolute() or not folder.is_dir():
         raise WrongSetting(f"{name} is {text!r}; give the absolute path of a folder that is there.")
     return folder
+
+
+def _read_file(variables: Mapping[str, str], name: str) -> Path | None:
+    text = variables.get(name, "")
+    if not text:
+        return None
+    path = Path(text)
+    if not path.is_absolute() or not path.is_file():
+        raise WrongSetting(f"{name} is {text!r}; give the absolute path of a file that is there.")
+    return path
 
 
 def _read_torch_index(variables: Mapping[str, str]) -> str:

@@ -38,6 +38,7 @@ from orchestrator.spec.field_types import (
     why_not_a_variable,
 )
 from orchestrator.spec.git_source import GitState, Source, called
+from orchestrator.spec.images import LONGEST_NAME, image_text
 from orchestrator.spec.packages import EnvironmentFiles, Package
 from orchestrator.spec.remote_data import EXAMPLES, looks_remote, read_remote
 
@@ -179,6 +180,9 @@ class JobSpec(BaseModel):
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
     environment: Annotated[PlainText, Field(min_length=1, max_length=1024)] | EnvironmentFiles | None = None
     with_packages: list[Package] = Field(default_factory=list, max_length=200)
+    image: (
+        Annotated[PlainText, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(image_text)] | None
+    ) = None
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"
     git: GitState | None = None
@@ -268,6 +272,29 @@ class JobSpec(BaseModel):
                         what=what,
                     )
                 )
+
+    @model_validator(mode="after")
+    def _check_image(self) -> Self:
+        """An image brings its own Python and packages."""
+        if self.image is None:
+            return self
+        for name in ("environment", "with_packages", "python", "program"):
+            if getattr(self, name):
+                raise ValueError(
+                    Sentence(
+                        "image: an image has its own Python and packages; leave {name} out, or image",
+                        name=name,
+                    )
+                )
+        if self.kind == "model":
+            raise ValueError(
+                "image: Berth trains a model with its own Python; leave image out, or give a script"
+            )
+        if self.launcher == "direct" and max(self.gpus, self.max_gpus or 0) > 1 and not self.command:
+            raise ValueError(
+                "image: several ranks in an image are started by its torchrun; leave launcher out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

@@ -292,6 +292,7 @@ def test_clone_carries_every_field_of_a_job(job_with_every_field, reader, ada):
 
 def test_command_of_a_job_names_every_field_that_is_set():
     starts = {"module": "pkg.train", "command": ["bash", "-c", "echo {checkpoint}"], "program": "jupyter"}
+    starts["image"] = "pytorch/pytorch"
     words = shlex.split(command_line(every_field(**starts), DEFAULTS, "code.zip"))
 
     options = {re.split("[ /]", field.option)[0] for field in FIELDS if field.option}

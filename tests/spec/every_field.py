@@ -10,11 +10,12 @@ DEFAULTS = JobSpec().model_dump(mode="json")
 
 
 OTHER_STARTS = frozenset({"module", "command", "program"})  # a job has one of these, or an entrypoint
+INSTEAD = frozenset({"image"})  # of packages, an interpreter, and a model that Berth trains
 
 
 def every_field(**values: Any) -> dict[str, Any]:
     """All fields but the code; ``values`` name what has to exist, such as a dataset."""
-    left_out = {"source", "git"} | OTHER_STARTS
+    left_out = {"source", "git"} | OTHER_STARTS | INSTEAD
     return {field.name: _other(field) for field in FIELDS if field.name not in left_out} | values
 
 

@@ -305,6 +305,9 @@ class JobOut(BaseModel):
     python: str | None
     environment: str | None = Field(None, description="where the packages come from; null: Berth's own")
     with_packages: list[str] = Field(default_factory=list)
+    image: str | None = Field(
+        None, description="container image that it runs in; null: the server's own files"
+    )
     launcher: str
     bundle: str = Field(description="SHA-256 of the code; empty until it is fetched")
     checkout: CheckoutOut | None = Field(None, description="null: the code was uploaded")

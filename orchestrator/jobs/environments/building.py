@@ -214,7 +214,7 @@ def build(
         shop.install(beyond(packages, base), _options(request))
         shop.furnish(base)
         place.parent.mkdir(parents=True, exist_ok=True)
-        _move(shop.made.root, place)
+        move(shop.made.root, place)
     return Built(key, lock, tuple(packages), own_torch=base is NO_BASE)
 
 
@@ -233,7 +233,7 @@ def platform_of(base: Base) -> str:
     return platform_key(base, sources.torch_key())
 
 
-def _move(made: Path, place: Path) -> None:
+def move(made: Path, place: Path) -> None:
     """Put a finished environment into its place; another build of the same may have been quicker."""
     try:
         made.rename(place)

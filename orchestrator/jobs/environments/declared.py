@@ -31,6 +31,7 @@ class Declared:
     interpreter: str = (
         ""  # the path of a registered one, on top of whose packages these are; empty: the server's
     )
+    image: str = ""  # a container image instead of all this
 
     def as_json(self) -> Mapping[str, object]:
         """What decides the packages; equal requests share an environment."""
@@ -41,6 +42,7 @@ class Declared:
             "locked": self.locked,
             "prereleases": self.prereleases,
             **({"interpreter": self.interpreter} if self.interpreter else {}),
+            **({"image": self.image} if self.image else {}),
         }
 
     @property

@@ -17,6 +17,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.background import Background, locked
 from orchestrator.jobs.environments import building, bytecode
 from orchestrator.jobs.environments.failures import CannotPrepare
+from orchestrator.jobs.environments.images import making as images
 from orchestrator.jobs.environments.lock import Locked
 from orchestrator.jobs.environments.uv import NoTool
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
@@ -49,7 +50,7 @@ def start(number: int) -> bool:
 def _compile(number: int) -> None:
     """Compile the modules of an environment that has just been built; its jobs do not wait for that."""
     row = Environment.objects.filter(pk=number, state=EnvironmentState.READY).first()
-    if row is not None and not row.interpreter:  # which may have another version of Python
+    if row is not None and not row.interpreter and not row.image:  # which may have another version of Python
         with _compiling:
             bytecode.compile_modules(settings.HOME.environments.built(row.key))
 
@@ -82,7 +83,7 @@ def prepare(number: int) -> None:
                 lock=built.lock,
                 own_torch=built.own_torch,
                 packages=_names(built.packages),
-                platform=building.platform_now(row),
+                platform=_platform_now(row),
                 ended_at=timezone.now(),
                 why={},
             )
@@ -105,6 +106,8 @@ def _build(row: Environment) -> building.Built:
         _tell_waiting(row)
 
     try:
+        if row.image:
+            return images.make(row.image, row.lock, folder, log)
         return building.build(row.request, row.lock, folder, log, tell)
     finally:
         building.clear(folder)
@@ -123,7 +126,10 @@ def _names(packages: Sequence[Locked]) -> list[dict[str, str]]:
 
 def _give_up(row: Environment, error: CannotPrepare) -> None:
     """Try again later if only the network was missing, else fail what waits for it."""
-    why = fact(Ended.ENVIRONMENT_FAILED, cause=error.cause, origin=row.origin, message=error.words)
+    if row.image:
+        why = fact(Ended.IMAGE_FAILED, cause=error.cause, image=row.image, message=error.words)
+    else:
+        why = fact(Ended.ENVIRONMENT_FAILED, cause=error.cause, origin=row.origin, message=error.words)
     now = timezone.now()
     if error.retriable and row.tries + 1 < MOST_TRIES:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**row.tries)
@@ -179,10 +185,14 @@ def sweep(now: datetime) -> None:
             _set(row, state=EnvironmentState.WAITING)
 
 
+def _platform_now(row: Environment) -> str:
+    return images.platform() if row.image else building.platform_now(row)
+
+
 def is_there(row: Environment) -> bool:
     """Whether its files are, for this server's Python and torch."""
     try:
-        platform = building.platform_now(row)
+        platform = _platform_now(row)
     except CannotPrepare:  # which its next build will say
         return False
     return row.platform == platform and settings.HOME.environments.built(row.key).root.is_dir()

@@ -62,6 +62,9 @@ def choose(
     spec: JobSpec, read: Read, pythons: Mapping[str, str], earlier: Callable[[str], Declared | None]
 ) -> Wanted:
     """As ``of_submit``; a name is a file, else an interpreter of the pool, else what an earlier job sent under it."""
+    if spec.image is not None:
+        # A digest is the same for ever; a tag is asked for again after a day.
+        return Wanted(spec, Declared(spec.image, image=spec.image, locked="@sha256:" in spec.image))
     spec = session_programs.with_packages(spec, list(pythons))
     named = spec.environment
     if spec.python is not None:
@@ -154,7 +157,7 @@ def declares(spec: JobSpec, bundle: str) -> bool:
     Raises:
         Malformed: a list of packages cannot be read.
     """
-    if spec.with_packages or spec.environment not in (None, OWN):
+    if spec.image or spec.with_packages or spec.environment not in (None, OWN):
         return True
     read = reader(bundle)
     return spec.environment is None and any(
@@ -216,6 +219,7 @@ def reader(bundle: str) -> Read:
 def _of_earlier(user: AbstractBaseUser, bundle: str, name: str) -> Declared | None:
     """What was sent beside the same code with an earlier job: a clone in the form names the file only."""
     jobs = Job.objects.visible_to(user).filter(bundle=bundle, environment__isnull=False)
+    jobs = jobs.exclude(environment__request__has_key="image")
     jobs = jobs.exclude(environment__request__has_key="interpreter")  # which the pool no longer has
     job = jobs.filter(spec_fields__environment=name).select_related("environment").first()
     if job is None or job.environment is None:

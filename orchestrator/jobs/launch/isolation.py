@@ -115,13 +115,13 @@ def missing_for_level_2() -> str:
     return probe.error if probe.level == 1 else ""
 
 
-def walls() -> list[str]:
-    """The parts of the sandbox here, as names of ``WALLS``."""
+def walls(*, in_image: bool = False) -> list[str]:
+    """The parts of the sandbox here, as names of ``WALLS``; Landlock is applied by a Python that an image need not have."""
     best = level()
     return [
         *(["bubblewrap"] if best else []),
         *(["limits", "seccomp"] if best > 1 else []),
-        *(["landlock"] if best >= FIRST_LANDLOCK and landlock.version() else []),
+        *(["landlock"] if best >= FIRST_LANDLOCK and not in_image and landlock.version() else []),
     ]
 
 

@@ -176,7 +176,7 @@ def prepare(job: Job, attempt: Attempt) -> None:
         write_record(place.launch, launch_record.describe(job, attempt, home_folder, resume, level, node))
     Attempt.objects.filter(pk=attempt.pk).update(
         sandbox_level=level,
-        sandbox_walls=isolation.walls(),
+        sandbox_walls=isolation.walls(in_image=job.spec.image is not None),
         resumed_from_step=resume.generation.step if resume else None,
         resumed_from=resume.generation.name if resume else "",
     )

@@ -3,7 +3,7 @@
 import errno
 import sys
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from django.conf import settings
 
@@ -16,9 +16,10 @@ from orchestrator.jobs import (
     shared_models,
     training_plans,
 )
-from orchestrator.jobs.launch import interpreters, isolation, session_programs, trainers
+from orchestrator.jobs.launch import images, interpreters, isolation, session_programs, trainers
+from orchestrator.jobs.launch.images import ImageRecord, Inside
 from orchestrator.jobs.launch.resume import Resume
-from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
+from orchestrator.jobs.launch.start import PROJECT, SRC, Started, python_of, script_path, started
 from orchestrator.jobs.planned_memory import CONTEXT_BYTES
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Lease, Network
@@ -71,6 +72,7 @@ class LaunchRecord(TypedDict):
     nodes: int
     node_rank: int
     first_rank: int
+    image: NotRequired[ImageRecord]  # of a job in a container image
 
 
 def describe(
@@ -103,7 +105,9 @@ def describe(
             "script": str(MODEL_RUNNER),
             "args": [script_path(spec), *_length(spec), *arguments],
         }
-    python, roots, entry = _interpreter(job, spec)
+    ranks = 1 if spec.runs_once else len(devices)
+    image = _image(job, run, ranks, level, devices)
+    python, roots, entry = (image.python, [], str(ENTRY)) if image else _interpreter(job, spec)
     attempt_folder = folder.attempt(attempt.number)
     if spec.program is not None:
         run = session_programs.started(job, spec, python, attempt_folder)
@@ -111,7 +115,7 @@ def describe(
     cache = caches.folder_of(job)
     if cache is not None:
         shared_models.show_in(cache)
-    return {
+    record: LaunchRecord = {
         "v": 1,
         "job_id": str(job.pk),
         "number": attempt.number,
@@ -119,15 +123,18 @@ def describe(
         "python": python,
         "python_roots": roots,
         "entry": entry,
-        **run,
+        "starts_as": run["starts_as"],
+        "script": run["script"],
+        "args": run["args"],
         "env": {
+            **(image.env if image else {}),
             **caches.variables(cache),
-            **_path_of_project(job, folder),
+            **_path_of_project(job, folder, image),
             **_environment(job, attempt, folder, devices, data, resume),
             **(session_programs.variables(job, attempt_folder) if spec.has_socket else {}),
             **exchanges.variables(exchange),
         },
-        "ranks": 1 if spec.runs_once else len(devices),
+        "ranks": ranks,
         "devices": len(devices),
         "threads": isolation.threads(spec, devices),
         "launcher": spec.launcher,
@@ -158,16 +165,48 @@ def describe(
         "node_rank": attempt.nodes.index(node) if node else 0,
         "first_rank": leases[0].rank if node else 0,
     }
+    if image is not None:
+        record["image"] = image.record
+    return record
 
 
-def _path_of_project(job: Job, folder: JobFolder) -> dict[str, str]:
+def _image(job: Job, run: Started, ranks: int, level: int, devices: list[Device]) -> Inside | None:
+    """How the job starts inside of its image; None without one.
+
+    Raises:
+        CannotLaunch: not there, or not here.
+        OSError: the image is no longer there; it is fetched again.
+    """
+    row = job.environment
+    if row is None or not row.image:
+        return None
+    try:
+        found = images.read(row.key)
+    except FileNotFoundError:
+        raise _gone(row, "the image of this job is no longer there") from None
+    has_gpu = any(device.kind == "gpu" for device in devices)
+    return images.inside(found, run, ranks=ranks, level=level, has_gpu=has_gpu)
+
+
+def _gone(row: Environment, words: str) -> FileNotFoundError:
+    """Have an environment made again that is not there any more."""
+    Environment.objects.filter(pk=row.pk, state=EnvironmentState.READY).update(state=EnvironmentState.WAITING)
+    return FileNotFoundError(errno.ENOENT, words)
+
+
+def _path_of_project(job: Job, folder: JobFolder, image: Inside | None = None) -> dict[str, str]:
     """The variable that makes the packages of a project importable that keeps them below ``src``."""
     places = dict.fromkeys([job.spec.folder, "."])
     bundle = settings.HOME.bundles / job.bundle
     found = [
         place for place in places if (bundle / place / PROJECT).is_file() and (bundle / place / SRC).is_dir()
     ]
-    return {"PYTHONPATH": ":".join(str(folder.work / place / SRC) for place in found)} if found else {}
+    own = [image.env["PYTHONPATH"]] if image and image.env.get("PYTHONPATH") else []
+    return (
+        {"PYTHONPATH": ":".join([*(str(folder.work / place / SRC) for place in found), *own])}
+        if found
+        else {}
+    )
 
 
 def _length(spec: JobSpec) -> list[str]:
@@ -251,10 +290,7 @@ def _interpreter(job: Job, spec: JobSpec) -> tuple[str, list[str], str]:
         return python, interpreters.roots(python), str(ENTRY)
     built = settings.HOME.environments.built(job.environment.key)
     if not built.python.exists():
-        Environment.objects.filter(pk=job.environment.pk, state=EnvironmentState.READY).update(
-            state=EnvironmentState.WAITING
-        )
-        raise FileNotFoundError(errno.ENOENT, "the packages of this job are no longer there")
+        raise _gone(job.environment, "the packages of this job are no longer there")
     below = job.environment.interpreter or sys.executable
     # Links lead from there to compiled modules, to the training library, and into Berth's own environment.
     shared = [str(built.root), str(settings.HOME.environments.bytecode), str(settings.BASE_DIR)]

@@ -12,12 +12,16 @@ from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, Malformed, Sentence, count_devices
 from orchestrator.jobs import retention
+from orchestrator.jobs.environments.images.making import is_allowed
 from orchestrator.jobs.launch import isolation
+from orchestrator.jobs.launch.images import NO_SANDBOX
 from orchestrator.jobs.submission import named_data, session_limits
+from orchestrator.live.readings import read_now
 from orchestrator.models import CPU_POOL, AdminState, Device, Health, Job, Lender, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
 from orchestrator.spec.git_source import folder_of, is_below
+from orchestrator.spec.images import read_image
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 
 LONGEST_DELAY = timedelta(days=366)
@@ -53,6 +57,7 @@ def resolve(
     if not continues:
         check_shown(user, spec, {"project", "visibility"})
     _check_source(user, spec)
+    _check_image(spec)
     pinned = named_data.pin(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
@@ -199,6 +204,24 @@ def _lent(pool: Pool) -> int:
     """The devices of one allocation of the system that lends to a pool; 0 without one."""
     lender = Lender.objects.filter(pool=pool).exclude(most_pilots=0).first()
     return 0 if lender is None else lender.devices
+
+
+def _check_image(spec: JobSpec) -> None:
+    if spec.image is None:
+        return
+    if not (read_now().sandbox or isolation.reading())["level"]:
+        raise _impossible(
+            "image",
+            Sentence("{problem}; ask an administrator, or leave image out.", problem=Sentence(NO_SANDBOX)),
+        )
+    if not is_allowed(image := read_image(spec.image)):
+        raise _impossible(
+            "image",
+            Sentence(
+                "{path} is in no folder that images may come from; an administrator can allow its folder (BERTH_IMAGE_FOLDERS).",
+                path=image.path,
+            ),
+        )
 
 
 def _check_delay(spec: JobSpec) -> None:

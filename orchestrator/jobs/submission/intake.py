@@ -60,7 +60,7 @@ CHANGEABLE_WHEN_ENDED = frozenset({"name", "tags", "project", "visibility"})
 SHOWN = frozenset({"project", "visibility"})  # who sees it
 NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
 NOT_KEPT = frozenset({"source", "array"})
-ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python"})
+ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python", "image"})
 FIRST_COLUMNS = frozenset({"owner_id", "event_count", "wait_code"})  # which nothing but the submit writes
 RESOLVED = ("pool", "datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 

@@ -30,6 +30,8 @@ def _wanted(room: Room, job: Job) -> dict[str, Any]:
         wanted["servers"] = len(parts)
     if job.constraints.for_data:
         wanted["have_data"] = sorted(job.constraints.only_nodes)
+    if job.constraints.for_image:
+        wanted["has_image"] = True
     return wanted
 
 

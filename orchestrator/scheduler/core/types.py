@@ -74,6 +74,7 @@ class Constraints:
     avoid_devices: tuple[str, ...] = ()  # for example where an earlier attempt met a fault
     only_nodes: tuple[str, ...] = ()
     for_data: bool = False  # ``only_nodes`` are those that have its data
+    for_image: bool = False  # ``only_nodes`` is the one that has its container image
     mig_profile: str | None = None
     slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot communicate
     booked_devices: tuple[str, ...] = ()  # booked for others now; available at other times

@@ -97,6 +97,8 @@ class JobFacts(TypedDict):
 # Of jobs that need something which only this server has.
 HERE = core.Constraints(only_nodes=(LOCAL_NODE,))
 HERE_WHOLE_GPUS = core.Constraints(slices=False, only_nodes=(LOCAL_NODE,))
+WITH_IMAGE = core.Constraints(only_nodes=(LOCAL_NODE,), for_image=True)
+WITH_IMAGE_WHOLE_GPUS = core.Constraints(slices=False, only_nodes=(LOCAL_NODE,), for_image=True)
 
 
 class Elsewhere:
@@ -172,6 +174,8 @@ def _where(job: Job, elsewhere: Elsewhere | None) -> core.Constraints:
     usual = core.WHOLE_GPUS if several else core.ANYWHERE
     if elsewhere is None:
         return usual
+    if job.spec_fields.get("image"):
+        return WITH_IMAGE_WHOLE_GPUS if several else WITH_IMAGE
     here = HERE_WHOLE_GPUS if several else HERE
     if _needs_this_server(job):
         return here

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from django.db.models.fields.json import KT
+
 from orchestrator.jobs import memory_claims, planned_memory
 from orchestrator.models import (
     Checkout,
@@ -27,12 +29,15 @@ def environments_in_making(jobs: Iterable[Job]) -> Mapping[int | None, core.Fact
     if not numbers:
         return {}
     rows = Environment.objects.filter(pk__in=numbers).exclude(state=EnvironmentState.READY)
-    return {row.pk: _facts(row) for row in rows.defer("request", "lock")}
+    named = rows.annotate(of_image=KT("request__image"))  # a whole request may be megabytes
+    return {row.pk: _facts(row, row.of_image or "") for row in named.defer("request", "lock")}
 
 
-def _facts(row: Environment) -> core.Facts:
+def _facts(row: Environment, image: str) -> core.Facts:
     """The time of its begin, not its age: the row of a waiting job must not change with every second."""
     facts: core.Facts = {"origin": row.origin, **({"packages": len(row.packages)} if row.packages else {})}
+    if image:
+        facts = {"origin": image, "image": True}
     if row.next_try_at is not None:
         return {**facts, "why": row.why, "next_try_s": row.next_try_at.timestamp()}
     if row.state == EnvironmentState.BUILDING and row.started_at is not None:

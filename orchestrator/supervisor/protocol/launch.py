@@ -48,6 +48,14 @@ class Launch:
         self.read_only = [Path(path) for path in _texts(record, "read_only")]
         self.writable = [Path(path) for path in _texts(record, "writable")]  # beside the job's own folders
         self.device_nodes = [Path(path) for path in _texts(record, "device_nodes")]
+        # Of a job with an image: the folder of its files, files of the host in it, and variables of its loader, which the
+        # host's programs must not have.
+        inside = _table(record, "image")
+        self.image = Path(_text(inside, "root")) if inside else None
+        self.image_files = [
+            (Path(path), Path(place)) for place, path in _environment(inside.get("files", {})).items()
+        ]
+        self.image_loader = _environment(inside.get("loader", {}))
         sandbox = _table(record, "sandbox")
         self.level = _whole(sandbox, "level")
         self.own_network = _text(sandbox, "network") == "none"
@@ -69,6 +77,8 @@ class Launch:
             raise BadLaunch(f"launch.json starts {self.ranks} ranks as {self.starts_as!r}")
         if self.nodes > 1 and (self.meeting is None or self.own_network or self.is_command):
             raise BadLaunch("launch.json names several nodes, whose ranks cannot meet")
+        if self.image is not None and self.level == 0:
+            raise BadLaunch("an image needs bubblewrap, but launch.json asks for sandbox level 0")
         if self.own_network and self.level == 0:
             raise BadLaunch("a network of its own needs bubblewrap, but launch.json asks for sandbox level 0")
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import Launch
+from orchestrator.supervisor.sandbox.image import is_program
 
 STARTER = Path(__file__).with_name("starter.py")
 PROGRAM = Path(__file__).with_name("program.py")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SHELL = "/bin/sh"
+_MARKED = '[ -x "$0" ] || chmod u+x "$0" 2>/dev/null; exec "$0" "$@"'
 # torchrun sets these for each rank; in torchrun's own environment they would name the wrong rank.
 _OF_A_RANK = (
     "RANK",
@@ -29,6 +32,8 @@ def run_command(launch: Launch) -> list[str]:
     Each rank becomes ``PYTHON -u entry.py SCRIPT ARGS``, or ``entry.py -m MODULE ARGS``; a command runs once, itself.
     """
     python = str(launch.python)
+    if launch.is_command and launch.image is not None:
+        return _of_image(launch)
     if launch.is_command:
         return [python, "-I", "-S", str(PROGRAM), launch.script, *launch.args]
     what = ["-m", launch.script] if launch.starts_as == "module" else [launch.script]
@@ -39,6 +44,17 @@ def run_command(launch: Launch) -> list[str]:
         return [python, "-m", "torch.distributed.run", *_torchrun_options(launch), *script]
     starter = [python, "-I", "-S", str(STARTER), str(launch.ranks), str(master_port(launch))]
     return [*starter, python, "-u", *script]
+
+
+def _of_image(launch: Launch) -> list[str]:
+    """A command of an image, which need not have a Python that becomes it.
+
+    Uploads carry no modes, so a file of the job's own folder may be executed without having been marked so.
+    """
+    words = [launch.script, *launch.args]
+    if "/" not in launch.script or launch.image is None or not is_program(launch.image, _SHELL):
+        return words
+    return [_SHELL, "-c", _MARKED, *words]
 
 
 def _torchrun_options(launch: Launch) -> list[str]:

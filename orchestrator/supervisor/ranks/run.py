@@ -196,7 +196,8 @@ def _start_in_sandbox(launch: Launch, folder: AttemptFolder, environment: dict[s
             ),
             environment,
             folder=launch.work,
-            log=folder.launcher_log,
+            # Nothing inside an image sends the output of its command there.
+            log=folder.log(0) if launch.image is not None and launch.is_command else folder.launcher_log,
             open_files=launch.open_files,
             keep_fds=passed_fds,
             join=group.join_files if group else (),

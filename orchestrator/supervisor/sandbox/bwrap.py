@@ -8,14 +8,14 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from orchestrator.supervisor.linux import scopes
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import Launch
-from orchestrator.supervisor.sandbox import cgroup, interpreter, landlock, seccomp
+from orchestrator.supervisor.sandbox import cgroup, image, interpreter, landlock, seccomp
 from orchestrator.supervisor.sandbox.interpreter import walk_links
 
 _OWN_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
@@ -101,8 +101,11 @@ def open_filter(launch: Launch) -> int | None:
 
 def _system() -> list[str]:
     """Options that bind the machine read-only, with separate devices and processes."""
-    kernel = [word for path in _KERNEL if Path(path).is_dir() for word in ("--ro-bind", path, path)]
-    return ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *kernel]
+    return ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *_kernel_settings()]
+
+
+def _kernel_settings() -> list[str]:
+    return [word for path in _KERNEL if Path(path).is_dir() for word in ("--ro-bind", path, path)]
 
 
 def _filter(fd: int | None) -> list[str]:
@@ -131,12 +134,57 @@ def command(
         *(bwrap, *_OWN_NAMESPACES, *network, *_IDENTITY, "--info-fd", str(info_fd)),
         *("--block-fd", str(wait_fd)),
         *_filter(filter_fd),
+        *(_files(launch, folder) if launch.image is None else _files_of_image(launch, folder, launch.image)),
+        *(word for node in launch.device_nodes for word in ("--dev-bind", str(node), str(node))),
+        *([] if launch.image is None else image.sealed()),
+        *("--chdir", str(launch.cwd), "--", *run),
+    ]
+
+
+def _files(launch: Launch, folder: AttemptFolder) -> list[str]:
+    """The files of the machine, as a run sees them."""
+    return [
         *_system(),
         *_in_memory(launch, Path("/dev/shm")),  # noqa: S108 -- the sandbox's own
         *_view(launch),
         *_writable(launch, folder),
-        *(word for node in launch.device_nodes for word in ("--dev-bind", str(node), str(node))),
-        *("--chdir", str(launch.cwd), "--", *run),
+    ]
+
+
+def _files_of_image(launch: Launch, folder: AttemptFolder, root: Path) -> list[str]:
+    """The files of an image, with the job's own folders, its data and Berth's training library at their usual places."""
+    writable = [launch.work, launch.checkpoints, launch.output, *launch.writable]
+    writable += [folder.logs, folder.finished, folder.errors, folder.metrics, folder.media]
+    # A link of the host is none inside, so each place is there under both of its names.
+    places = {name: path.resolve() for path in writable for name in (path, path.resolve())}
+    read_only = [*launch.read_only, launch.entry.parent]
+    shown = {name: path.resolve() for path in read_only for name in (path, path.resolve())}
+    shown |= {place: path.resolve() for path, place in launch.image_files}
+    loader = [word for name, value in launch.image_loader.items() for word in ("--setenv", name, value)]
+    return [
+        *image.options(root, shown | places, places, _size(launch)),
+        *_kernel_settings(),
+        *_in_memory(launch, Path("/dev/shm")),  # noqa: S108 -- the sandbox's own
+        *loader,
+    ]
+
+
+def in_image(root: Path, environment: Mapping[str, str], run: Sequence[str]) -> list[str]:
+    """The command that runs a program of an image alone: without a network, and with nothing to write to.
+
+    Raises:
+        FileNotFoundError: bubblewrap is not installed.
+    """
+    program = shutil.which("bwrap")
+    if program is None:
+        raise FileNotFoundError("bubblewrap (bwrap) is not installed")
+    variables = [word for name, value in environment.items() for word in ("--setenv", name, value)]
+    return [
+        *(program, *_OWN_NAMESPACES, "--unshare-net", *_IDENTITY),
+        *image.options(root, {}, (), ()),
+        *_kernel_settings(),
+        *image.sealed(),
+        *("--clearenv", *variables, "--chdir", "/", "--", *run),
     ]
 
 
@@ -155,7 +203,8 @@ def writable_places(launch: Launch, folder: AttemptFolder) -> list[str]:
 
 
 def uses_landlock(launch: Launch) -> bool:
-    return launch.level > 1 and landlock.version() > 0
+    """Whether Landlock holds the run too.  An image need not have the Python that applies it from inside."""
+    return launch.level > 1 and launch.image is None and landlock.version() > 0
 
 
 def _view(launch: Launch) -> list[str]:
@@ -202,6 +251,8 @@ def _hide(launch: Launch, path: Path) -> list[str]:
 
 def memory_folders(launch: Launch) -> list[str]:
     """The sandbox's folders in main memory."""
+    if launch.image is not None:
+        return image.memory_folders()
     hidden = [str(path) for path in _hidden(launch) if path.is_dir()]
     return ["/dev", "/dev/shm", *hidden]  # noqa: S108 -- the sandbox's own
 
@@ -226,8 +277,11 @@ def files_bytes(folders: Sequence[str], init_pid: int) -> int:
 
 def _in_memory(launch: Launch, path: Path) -> list[str]:
     """Options for an empty folder in main memory, limited to the memory that the run may use."""
-    size = [] if launch.memory_bytes is None else ["--size", str(launch.memory_bytes)]
-    return [*size, "--tmpfs", str(path)]
+    return [*_size(launch), "--tmpfs", str(path)]
+
+
+def _size(launch: Launch) -> list[str]:
+    return [] if launch.memory_bytes is None else ["--size", str(launch.memory_bytes)]
 
 
 def _hidden(launch: Launch) -> list[Path]:

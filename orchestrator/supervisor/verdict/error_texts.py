@@ -71,7 +71,7 @@ def explain_hidden_path(launch: Launch, errors: Iterable[RankError]) -> dict[str
 
     Does not check whether the file exists: that would reveal the contents of the home.
     """
-    if launch.level == 0:
+    if launch.level == 0 or launch.image is not None:
         return None
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 -- unlike Path.home it never fails
     visible = (launch.home, *launch.read_only, *needed(launch))  # a file missing here is simply missing

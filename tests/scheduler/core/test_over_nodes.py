@@ -131,6 +131,18 @@ def test_job_that_waits_for_servers_with_its_data_says_so(nodes, words):
     assert sentence_of(wait).startswith(words)
 
 
+def test_job_whose_image_is_on_the_first_server_says_so_while_another_has_room():
+    devices = servers(1, 1)
+    where = Constraints(only_nodes=(devices[0].node,), for_image=True)
+    job = queued("boxed", constraints=where)
+
+    (wait,) = decide(state(devices, job, running("busy", devices[0].id, preemptible=False)), POLICY).wait
+
+    assert sentence_of(wait).startswith(
+        "Waits for 1 GPU on the first server, where its image is; none is free."
+    )
+
+
 def _spanning(given: State) -> State:
     """The same state, with every job of several devices free to span servers."""
     return replace(

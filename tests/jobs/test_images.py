@@ -1,0 +1,386 @@
+"""Container images of jobs: fetched from a registry or from files of the server, laid out, and started."""
+
+import base64
+import dataclasses
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from orchestrator.facts.record import Fact
+from orchestrator.jobs.environments import building, preparing, requests
+from orchestrator.jobs.environments.declared import Declared
+from orchestrator.jobs.environments.images.failures import CannotGet
+from orchestrator.jobs.environments.images.layers import Room, Rootfs
+from orchestrator.jobs.launch import driver, images, isolation, launcher
+from orchestrator.jobs.launch.start import CannotLaunch, Started
+from orchestrator.models import Environment, EnvironmentState, ExitKind, Job, JobState
+from orchestrator.sentences import say
+from orchestrator.spec.images import read_image
+from orchestrator.store.layout import Home
+from orchestrator.supervisor.protocol.records import read_record
+from tests.conftest import lacking
+from tests.images import Image, Registry, make_root, pack, serve_registry
+from tests.waiting import wait_until
+
+SAY = b"import os\nprint('in', open('/etc/os-release').read().strip(), os.environ['MADE_BY'], os.environ['RANK'])\n"
+
+
+@pytest.fixture
+def sandbox() -> None:
+    if not isolation.level():
+        lacking("bubblewrap does not work here")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return Image([pack(make_root(tmp_path_factory.mktemp("plain") / "rootfs"))])
+
+
+@pytest.fixture(scope="module")
+def with_python(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return Image([pack(make_root(tmp_path_factory.mktemp("python") / "rootfs", python=True))])
+
+
+@pytest.fixture
+def allow(home, settings, sandbox) -> Callable[..., None]:
+    """Change settings of the server."""
+
+    def change(**fields: Any) -> None:
+        settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, **fields)
+
+    change(data_allow=("127.0.0.1",))
+    return change
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve_registry() as serving:
+        yield serving
+
+
+def prepared(name: str) -> Environment:
+    """The row of an image after it was fetched."""
+    row = requests.row_for(Declared(name, image=name), timezone.now())
+    preparing.prepare(row.pk)
+    row.refresh_from_db()
+    return row
+
+
+def failure(row: Environment) -> str:
+    assert row.state == EnvironmentState.FAILED, row.why
+    return say(Fact.read(row.why))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_of_a_registry_is_laid_out_by_its_digest_with_its_variables_and_packages(
+    allow, registry, with_python, home
+):
+    registry.images["lab/train:1"] = with_python
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert row.state == EnvironmentState.READY, row.why
+    found = images.read(row.key)
+    assert (row.lock, found.digest) == (with_python.digest, with_python.digest)
+    assert (found.root / "etc/os-release").read_text() == "NAME=tiny\n"
+    assert (found.root / "bin").readlink() == Path("usr/bin")
+    assert (found.env["MADE_BY"], found.python, found.has_torch) == ("tests", "/usr/bin/python3", False)
+    assert {each["name"] for each in row.packages} >= {"python"}
+    assert "layer 1 of 1" in home.environments.log(row.pk).read_text()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["oci", "docker-archive"])
+def test_image_may_be_a_file_of_the_server_in_a_folder_that_is_allowed(allow, plain, tmp_path, kind):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    write = plain.write_layout if kind == "oci" else plain.write_docker_archive
+    name = f"{kind}:{write(folder / 'tiny')}"
+
+    refused = failure(prepared(name))
+    allow(image_folders=(folder,))
+    row = prepared(name)
+
+    assert "is in no folder that images may come from" in refused
+    assert row.state == EnvironmentState.READY, row.why
+    assert (images.read(row.key).root / "usr/bin/sh").is_file()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_link_in_an_allowed_folder_leads_nowhere_else(allow, plain, tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/tiny").symlink_to(plain.write_layout(tmp_path / "elsewhere"))
+    allow(image_folders=(tmp_path / "images",))
+
+    assert "is in no folder" in failure(prepared(f"oci:{tmp_path}/images/tiny"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_registry_without_the_image_says_so(allow, registry, plain):
+    registry.images["lab/train:1"] = plain
+
+    sentence = failure(prepared(registry.name("lab/train:2")))
+
+    name = registry.name("lab/train:2")
+    host = registry.name("").rstrip("/")
+    assert sentence == (f"There is no image {name}. {host} has no lab/train 2. Check its name and its tag.")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_registry_that_wants_a_login_gets_the_operators(allow, registry, plain, tmp_path):
+    registry.images["lab/train:1"], registry.needs_login = plain, "berth:s3cret"
+
+    refused = failure(prepared(registry.name("lab/train:1")))
+    logins = tmp_path / "logins.json"
+    host = registry.name("").rstrip("/")
+    logins.write_text(json.dumps({"auths": {host: {"auth": base64.b64encode(b"berth:s3cret").decode()}}}))
+    allow(image_logins=logins)
+
+    assert "is not open to this server" in refused
+    assert prepared(registry.name("lab/train:1")).state == EnvironmentState.READY
+
+
+@pytest.mark.django_db(transaction=True)
+def test_registry_in_the_servers_own_network_is_not_reached(allow, registry, plain):
+    registry.images["lab/train:1"] = plain
+    allow(data_allow=())
+
+    assert "is in the server's own network" in failure(prepared(registry.name("lab/train:1")))
+    assert registry.asked == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_registry_that_does_not_answer_is_asked_again_later(allow, registry, plain):
+    registry.images["lab/train:1"], registry.statuses = plain, {"manifests": 503}
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert (row.state, row.tries) == (EnvironmentState.WAITING, 1)
+    assert row.next_try_at is not None
+    assert "answered 503" in say(Fact.read(row.why))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_for_other_processors_is_refused(allow, registry, tmp_path):
+    registry.images["lab/train:1"] = Image([pack(make_root(tmp_path / "rootfs"))], architecture="s390x")
+
+    assert "does not run on this server" in failure(prepared(registry.name("lab/train:1")))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_that_runs_again_gets_the_digest_that_it_had(allow, registry, plain, tmp_path, home):
+    registry.images["lab/train:1"] = plain
+    row = prepared(registry.name("lab/train:1"))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/new").write_text("")
+    newer = Image([pack(make_root(tmp_path / "rootfs")), pack(tmp_path / "more")])
+    newer.blobs |= plain.blobs  # a registry keeps what a tag led to
+    registry.images["lab/train:1"] = newer
+    building.clear(home.environments.built(row.key).root)
+
+    preparing.sweep(timezone.now() + timedelta(minutes=1))
+    Environment.objects.filter(pk=row.pk).update(state=EnvironmentState.WAITING)
+    preparing.prepare(row.pk)
+
+    row.refresh_from_db()
+    assert (row.state, row.lock) == (EnvironmentState.READY, plain.digest), row.why
+    assert images.read(row.key).digest == plain.digest
+
+
+def test_larger_image_than_there_is_room_for_is_refused(tmp_path):
+    (tmp_path / "big").mkdir()
+    (tmp_path / "big/zeros").write_bytes(bytes(200_000))
+    rootfs = Rootfs(tmp_path / "rootfs", Room(100_000))
+    rootfs.root.mkdir()
+
+    with pytest.raises(CannotGet, match="It has more than") as refused:
+        rootfs.lay(io.BytesIO(pack(tmp_path / "big")))
+
+    assert refused.value.cause == "size"
+
+
+def layer(*members: tuple[str, str, str]) -> io.BytesIO:
+    """A layer of files ("f", name, text), folders ("d"), links ("l") and hard links ("h")."""
+    kinds = {"f": tarfile.REGTYPE, "d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE}
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for kind, name, text in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kinds[kind], 0o4755
+            if kind in "lh":
+                info.linkname = text
+            info.size = len(text) if kind == "f" else 0
+            archive.addfile(info, io.BytesIO(text.encode()) if kind == "f" else None)
+    return io.BytesIO(data.getvalue())
+
+
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Rootfs:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/kept").write_text("kept")
+    (tmp_path / "image/rootfs").mkdir(parents=True)
+    return Rootfs(tmp_path / "image/rootfs", Room(1 << 20))
+
+
+def test_later_layer_hides_and_replaces_what_lies_below(rootfs):
+    rootfs.lay(
+        layer(("d", "a", ""), ("f", "a/old", "1"), ("f", "a/both", "1"), ("f", "b", "1"), ("d", "c", ""))
+    )
+    rootfs.lay(layer(("f", "a/both", "2"), ("f", ".wh.b", ""), ("f", "c", "file")))
+    rootfs.lay(layer(("d", "a", ""), ("f", "a/new", "3"), ("f", "a/.wh..wh..opq", "")))
+
+    assert sorted(path.name for path in rootfs.root.rglob("*")) == ["a", "c", "new"]
+    assert (rootfs.root / "c").read_text() == "file"
+    assert (rootfs.root / "a/new").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("f", "../outside/kept", "x")],
+        [("f", "a/../../../outside/kept", "x")],
+        [("h", "mine", "../../outside/kept")],
+        [("h", "mine", "/../outside/kept")],
+        [("l", "a", "{outside}"), ("h", "mine", "a/kept")],
+    ],
+)
+def test_layer_that_leads_out_of_its_image_is_refused(rootfs, tmp_path, members):
+    outside = str(tmp_path / "outside")
+
+    with pytest.raises(CannotGet):
+        rootfs.lay(layer(*((kind, name, text.replace("{outside}", outside)) for kind, name, text in members)))
+
+    assert (tmp_path / "outside/kept").read_text() == "kept"
+
+
+def test_links_of_a_layer_are_followed_inside_of_the_image_alone(rootfs, tmp_path):
+    rootfs.lay(
+        layer(("l", "lib", "usr/lib"), ("l", "up", "../../outside"), ("l", "abs", str(tmp_path / "outside")))
+    )
+    rootfs.lay(layer(("f", "lib/a", "1"), ("f", "up/kept", "2"), ("f", "abs/kept", "3"), ("f", ".wh...", "")))
+
+    assert (rootfs.root / "usr/lib/a").read_text() == "1"
+    assert (rootfs.root / "outside/kept").read_text() == "2"
+    assert (tmp_path / "outside/kept").read_text() == "kept"
+
+
+@pytest.fixture
+def placed(make_attempt, make_job, store_script, make_device) -> Callable[..., Any]:
+    """An attempt of a job in an image that is there; keywords as fields of the job."""
+
+    def make(row: Environment, text: bytes = SAY, devices: int = 1, **fields: Any) -> Any:
+        spec = {"image": row.image, "gpus": devices, **fields}
+        job = make_job(bundle=store_script(text), environment=row, spec=spec)
+        return make_attempt(job, devices=[make_device(index) for index in range(devices)])
+
+    return make
+
+
+def exit_of(home: Home, attempt: Any) -> Any:
+    path = home.job(attempt.job_id).attempt(attempt.number).exit
+    wait_until(path.exists)
+    return read_record(path)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_script_runs_in_its_image(allow, registry, with_python, home, placed):
+    registry.images["lab/train:1"] = with_python
+    attempt = placed(prepared(registry.name("lab/train:1")))
+
+    launcher.start(attempt)
+
+    record = exit_of(home, attempt)
+    log = home.job(attempt.job_id).attempt(1).log(0).read_text()
+    assert (record["kind"], log) == ("ok", "in NAME=tiny tests 0\n")
+    attempt.refresh_from_db()
+    assert attempt.sandbox_level >= 1
+    assert "landlock" not in attempt.sandbox_walls
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("kind", "devices", "fields", "sentence"),
+    [
+        ("plain", 1, {}, "has no Python that starts"),
+        ("python", 2, {}, "has no torch, whose torchrun starts several ranks"),
+        ("plain", 1, {"command": ["accelerate", "launch"]}, "has no program accelerate"),
+    ],
+)
+def test_job_that_its_image_cannot_start_is_told_why(
+    allow, registry, plain, with_python, placed, kind, devices, fields, sentence
+):
+    registry.images["lab/train:1"] = plain if kind == "plain" else with_python
+    attempt = placed(prepared(registry.name("lab/train:1")), devices=devices, **fields)
+
+    launcher.start(attempt)
+
+    job = Job.objects.get(pk=attempt.job_id)
+    assert (job.state, job.exit_kind) == (JobState.FAILED, ExitKind.INFRA)
+    assert sentence in job.reason
+
+
+def test_driver_of_the_host_comes_in_by_name(tmp_path):
+    libraries, programs = tmp_path / "lib", tmp_path / "bin"
+    libraries.mkdir()
+    programs.mkdir()
+    (libraries / "libcuda.so.570.1").write_text("")
+    (libraries / "libcuda.so.1").symlink_to("libcuda.so.570.1")
+    for name in ("libcudart.so.12", "libnvidia-ml.so.1", "libc.so.6"):
+        (libraries / name).write_text("")
+    (programs / "nvidia-smi").write_text("")
+
+    found = driver.files([str(libraries)], [str(programs)])
+
+    place = "/run/berth/driver"
+    assert sorted(found) == [
+        f"{place}/{name}" for name in ("libcuda.so.1", "libcuda.so.570.1", "libnvidia-ml.so.1", "nvidia-smi")
+    ]
+    assert driver.files([str(tmp_path)], [str(programs)]) == {}
+
+
+def ready(tmp_path: Path, **env: str) -> images.ReadyImage:
+    return images.ReadyImage(
+        "lab/train", "sha256:0", tmp_path, env, "/usr/bin/python3", "3.11.2", has_torch=True
+    )
+
+
+def test_variables_of_an_image_come_in_but_not_those_that_berth_sets(tmp_path):
+    image = ready(tmp_path, HF_HOME="/models", RANK="7", BERTH_HOME="/x", LD_PRELOAD="/evil.so", HOME="/root")
+    run: Started = {"starts_as": "script", "script": "train.py", "args": []}
+
+    found = images.inside(image, run, ranks=1, level=1, has_gpu=False)
+
+    assert found.env == {"USER": "berth", "LOGNAME": "berth", "HF_HOME": "/models", "PATH": images.USUAL_PATH}
+    assert found.record["loader"] == {"LD_PRELOAD": "/evil.so"}
+
+
+def test_image_without_a_sandbox_is_refused_with_a_sentence(tmp_path):
+    run: Started = {"starts_as": "script", "script": "train.py", "args": []}
+
+    with pytest.raises(CannotLaunch, match="Jobs in images need bubblewrap"):
+        images.inside(ready(tmp_path), run, ranks=1, level=0, has_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("python", ("docker.io", "library/python", "latest", "")),
+        ("pytorch/pytorch:2.9.0", ("docker.io", "pytorch/pytorch", "2.9.0", "")),
+        ("docker.io/lab/train", ("docker.io", "lab/train", "latest", "")),
+        ("docker://ghcr.io/a/b/c:x", ("ghcr.io", "a/b/c", "x", "")),
+        ("localhost:5000/a", ("localhost:5000", "a", "latest", "")),
+        (f"a/b@sha256:{'0' * 64}", ("docker.io", "a/b", "", f"sha256:{'0' * 64}")),
+        (f"a/b:1@sha256:{'0' * 64}", ("docker.io", "a/b", "1", f"sha256:{'0' * 64}")),
+    ],
+)
+def test_names_of_images_are_read_as_docker_reads_them(text, expected):
+    name = read_image(text)
+
+    assert (name.registry, name.repository, name.tag, name.digest) == expected
