@@ -135,9 +135,10 @@ def update(
     if changes.job is not None or script is not None or bundle is not None:
         if service.owner_id != user.pk:
             raise Forbidden("Only its owner may change what a service runs, because it runs as its owner.")
-        job, given["bundle"] = _checked_job(
-            user, changes.job or _asked(service), script, bundle, uploaded, service.bundle
-        )
+        fields = changes.job or _asked(service)
+        if script is None and bundle is None and service.bundle and "source" not in fields:
+            fields = {**fields, "source": {"bundle": service.bundle}}  # other fields change no code
+        job, given["bundle"] = _checked_job(user, fields, script, bundle, uploaded, service.bundle)
         given |= {"job_fields": _fields(job), "pool_id": job.pool}
         other = _program(given["job_fields"], given["bundle"]) != _program(service.job_fields, service.bundle)
         if other or any("@" not in name for name in job.datasets):  # the newest version may be another

@@ -50,6 +50,14 @@ def test_same_job_and_code_given_again_keep_the_replicas(service, fields):
     assert fields.items() <= service.job_fields.items()
 
 
+def test_a_job_that_is_given_without_code_keeps_the_code(service):
+    before = service.bundle
+
+    assert change(service, job={**JOB, "env": {"A": "1"}}) == 2
+    assert service.bundle == before != ""
+    assert change(service, job={**JOB, "env": {"A": "1"}}) == 2
+
+
 @pytest.mark.parametrize("fields", [{"args": ["--fast"]}, {"env": {"A": "1"}}, {"memory_gib": 2}], ids=str)
 def test_another_program_replaces_the_replicas(service, fields):
     assert change(service, code(), job={**JOB, **fields}) == 2
