@@ -79,7 +79,7 @@ def show_account(
     return answer
 
 
-@require_POST
+@rest_form.answers_form("account")
 @sensitive_post_parameters("current", "new")
 def change_password(request: HttpRequest) -> HttpResponse:
     """Change the reader's own password; their sessions in other browsers end."""
@@ -95,7 +95,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
     return redirect("account")
 
 
-@require_POST
+@rest_form.answers_form("account")
 def create_token(request: HttpRequest) -> HttpResponse:
     """Create a token and show it once, in this answer."""
     user = signed_in(request)
@@ -112,7 +112,7 @@ def create_token(request: HttpRequest) -> HttpResponse:
     return show_account(request, created=secret)
 
 
-@require_POST
+@rest_form.answers_form("account")
 def create_agent_token(request: HttpRequest) -> HttpResponse:
     """Create a token for a program that acts for the reader, and show it once, in this answer."""
     form = rest_form.read_fields(request.POST)
@@ -131,7 +131,7 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     return redirect("account")
 
 
-@require_POST
+@rest_form.answers_form("account")
 @sensitive_post_parameters("url")
 def add_target(request: HttpRequest) -> HttpResponse:
     url, occasions = request.POST.get("url", "").strip()[:2000], request.POST.getlist("occasions")[:20]
@@ -165,7 +165,7 @@ def test_target(request: HttpRequest, target_id: int) -> HttpResponse:
     return redirect("account")
 
 
-@require_POST
+@rest_form.answers_form("account")
 @sensitive_post_parameters("value")
 def store_secret(request: HttpRequest) -> HttpResponse:
     """Store a secret or replace its value; the value is never part of an answer, not even of a refusal."""

@@ -4,8 +4,8 @@ from uuid import UUID
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
@@ -25,11 +25,9 @@ def federated(request: HttpRequest) -> HttpResponse:
     return _show(request)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@rest_form.answers_form("federated")
 def invite(request: HttpRequest, federation: UUID) -> HttpResponse:
     """Invite a site at another Berth, and show its link once, in this answer."""
-    if request.method != "POST":  # a form of that answer comes back to this address
-        return redirect("federated")
     path = f"/api/v1/federated/{federation}/invitations"
     answer = rest_form.call(request, "POST", path, rest_form.read_fields(request.POST))
     shown = {"asked": federation}

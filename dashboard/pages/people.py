@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from dashboard.pages import rest_form, sign_in_steps
 from dashboard.pages.reader import DAY_S, signed_in
@@ -99,7 +99,7 @@ def _page(q: str, number: int) -> str:
     return f"?{urlencode({name: value for name, value in (('q', q), ('page', number)) if value})}"
 
 
-@require_POST
+@rest_form.answers_form("people")
 def invite(request: HttpRequest) -> HttpResponse:
     """Create an invitation and show its link once, in this answer."""
     form = rest_form.read_fields(request.POST)

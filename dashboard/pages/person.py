@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from dashboard.pages import rest_form
 from dashboard.pages.people import show_people
@@ -22,7 +22,7 @@ from orchestrator.people import new_people, rights, roster, second_factor
 LIVES = {30 * DAY_S: "30 days", 90 * DAY_S: "90 days", 365 * DAY_S: "1 year"}
 
 
-@require_POST
+@rest_form.answers_form("people")
 def make_person(request: HttpRequest) -> HttpResponse:
     """Make an account, and show its initial password once."""
     form = rest_form.read_fields(request.POST)
@@ -32,7 +32,7 @@ def make_person(request: HttpRequest) -> HttpResponse:
     return show_people(request, made=[rest_form.told(answer)])
 
 
-@require_POST
+@rest_form.answers_form("people")
 def import_people(request: HttpRequest) -> HttpResponse:
     """Make an account for each line of a CSV file or a pasted list, and show their passwords once."""
     text = request.POST.get("csv", "")
@@ -51,13 +51,13 @@ def person(request: HttpRequest, username: str) -> HttpResponse:
     return show_person(request, username)
 
 
-@require_POST
+@rest_form.answers_form("person", "username")
 def reset_password(request: HttpRequest, username: str) -> HttpResponse:
     """Give the person an initial password, and show it once."""
     return _act(request, username, "password", {}, shown="password")
 
 
-@require_POST
+@rest_form.answers_form("person", "username")
 def make_token(request: HttpRequest, username: str) -> HttpResponse:
     """Create a token of a service account, and show it once."""
     return _act(request, username, "tokens", rest_form.read_fields(request.POST), shown="token")

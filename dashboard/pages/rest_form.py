@@ -8,6 +8,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -16,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from django.shortcuts import redirect
 from django.urls import resolve
 from django.utils.datastructures import MultiValueDict
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.parts.said import said, sentence_of
 from orchestrator.api.http.errors import ProblemAnswer
@@ -27,6 +28,7 @@ OPERATION = re.compile(
     r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets|environments|people|invitations"
     r"|sweeps|sessions|services|federated|models|projects|notes|links)(?:/[\w.~%{}-]+)*|(?<=PATCH )/api/v1/jobs/[\w-]+|(?<=POST )/api/v1/jobs/[\w-]+/notes)"
 )
+View = Callable[..., HttpResponse]
 _OWN = frozenset({"do", "done", "then", "csrfmiddlewaretoken"})
 _PAGE = re.compile(r"/\w[\w{}/.-]*")  # of ours: two slashes would be another host
 _HOLE = re.compile(r"\{(\w+)\}")
@@ -54,6 +56,27 @@ def change(request: HttpRequest) -> HttpResponse:
     came_from = urlsplit(request.headers.get("Referer", ""))
     page = came_from.path.lstrip("/")  # two slashes would be another host
     return redirect(f"/{page}{f'?{came_from.query}' if came_from.query else ''}" if page else "pools")
+
+
+def answers_form(page: str, *names: str) -> Callable[[View], View]:
+    """For a view that answers a form with a page at an address of its own, which shows something once.
+
+    The page's other forms and its refresh come back to that address by GET: they get the page itself.
+
+    Args:
+        page: name of the page's address, with those of the view's arguments that it takes.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if request.method in {"GET", "HEAD"}:
+                return redirect(page, **{name: kwargs[name] for name in names})
+            return view(request, *args, **kwargs)
+
+        return require_http_methods(["GET", "HEAD", "POST"])(answer)
+
+    return decorate
 
 
 def read_fields(given: MultiValueDict[str, str]) -> JsonObject:

@@ -12,9 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from berth import words
+from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
 from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, TooMany
@@ -59,7 +60,7 @@ def show(
     return answer
 
 
-@require_POST
+@rest_form.answers_form("second-factor")
 @sensitive_post_parameters("password", "code")
 def add_app(request: HttpRequest) -> HttpResponse:
     def add(user: User, address: str) -> None:
@@ -70,7 +71,7 @@ def add_app(request: HttpRequest) -> HttpResponse:
     return _act(request, add, "Added the app.")
 
 
-@require_POST
+@rest_form.answers_form("second-factor")
 @sensitive_post_parameters("password", "passkey")
 def add_passkey(request: HttpRequest) -> HttpResponse:
     def add(user: User, address: str) -> None:
@@ -80,7 +81,7 @@ def add_passkey(request: HttpRequest) -> HttpResponse:
     return _act(request, add, "Added the passkey.")
 
 
-@require_POST
+@rest_form.answers_form("second-factor")
 @sensitive_post_parameters("password")
 def remove(request: HttpRequest, factor_id: int) -> HttpResponse:
     return _act(
@@ -88,7 +89,7 @@ def remove(request: HttpRequest, factor_id: int) -> HttpResponse:
     )
 
 
-@require_POST
+@rest_form.answers_form("second-factor")
 @sensitive_post_parameters("password")
 def renew_codes(request: HttpRequest) -> HttpResponse:
     return _act(request, lambda user, address: factors.renew_recovery_codes(user, address=address), "")

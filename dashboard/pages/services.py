@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages import rest_form
@@ -40,11 +40,9 @@ def service(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name)
 
 
-@require_http_methods(["GET", "POST"])
+@rest_form.answers_form("service", "name")
 def make_key(request: HttpRequest, name: str) -> HttpResponse:
-    """Make a key and show it once, in this answer; what reads the address again gets the page of the service."""
-    if request.method == "GET":
-        return redirect("service", name=name)
+    """Make a key and show it once, in this answer."""
     form = rest_form.read_fields(request.POST)
     answer = rest_form.call(request, "POST", f"/api/v1/services/{quote(name)}/keys", form)
     if answer.status_code == 404:
