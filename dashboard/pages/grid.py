@@ -95,7 +95,7 @@ def _ordered(found: JobGrid, wanted: str) -> list[GridRow]:
     keys: dict[str, Any] = {
         "number": lambda row: row.number,
         "state": lambda row: row.job.state,
-        "time": lambda row: row.job.attained_gpu_s,
+        "time": lambda row: row.device_s,
     }
     return sorted(found.rows, key=keys.get(name, found.cost), reverse=backwards)
 

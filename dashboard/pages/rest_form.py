@@ -71,7 +71,8 @@ def answers_form(page: str, *names: str) -> Callable[[View], View]:
         @wraps(view)
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method in {"GET", "HEAD"}:
-                return redirect(page, **{name: kwargs[name] for name in names})
+                back: HttpResponse = redirect(page, **{name: kwargs[name] for name in names})
+                return back
             return view(request, *args, **kwargs)
 
         return require_http_methods(["GET", "HEAD", "POST"])(answer)

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict
+from uuid import UUID
 
 from django.db.models import Count, Max, QuerySet, Sum
+from django.utils import timezone
 
 from berth.metric_names import in_loss_order, lower_is_better
 from dashboard.parts.sweep_rows import HOUR_S, curve_of, text_of
-from orchestrator.models import FINAL_STATES, Job
+from orchestrator.models import FINAL_STATES, Attempt, Job
+from orchestrator.people.usage import used_gpu_s
 from orchestrator.sweeps.core.importance import importance
 from orchestrator.sweeps.core.space import Setting, SettingJson, Space, Value
 
@@ -57,6 +60,7 @@ class GridRow:
     job: Job
     settings: Mapping[str, Value]
     value: float | None
+    device_s: float  # until now; half of a device counts half
 
     def cell(self, name: str) -> str:
         return text_of(self.settings[name]) if name in self.settings else ""
@@ -93,8 +97,22 @@ class JobGrid:
             settings = {name: own[name] for name in self.names if own.get(name) is not None}
             value = job.last_values.get(self.metric)
             known = isinstance(value, int | float) and math.isfinite(value)
-            rows.append(GridRow(number, job, settings, float(value) if known else None))
+            device_s = job.attained_gpu_s + self._running_s.get(job.pk, 0.0)
+            rows.append(GridRow(number, job, settings, float(value) if known else None, device_s))
         return rows
+
+    @cached_property
+    def _running_s(self) -> Mapping[UUID, float]:
+        """The device time of the attempts that run, by job."""
+        now = timezone.now()
+        live = (
+            Attempt.objects.live().filter(job__in=self.jobs, started_at__isnull=False).select_related("job")
+        )
+        return {
+            attempt.job_id: used_gpu_s(attempt, max(0.0, (now - attempt.started_at).total_seconds()))
+            for attempt in live
+            if attempt.started_at is not None
+        }
 
     def cost(self, row: GridRow) -> float:
         """Lower is better; infinite without a value."""
@@ -173,7 +191,7 @@ class JobGrid:
         points: list[tuple[float, float]] = []
         hours, best = 0.0, math.inf
         for row in self.rows:
-            hours += row.job.attained_gpu_s / HOUR_S
+            hours += row.device_s / HOUR_S
             cost = self.cost(row)
             if cost < best:
                 best = cost

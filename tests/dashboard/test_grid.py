@@ -1,9 +1,12 @@
 """Jobs that differ in their arguments, looked at as a grid."""
 
+from datetime import timedelta
+
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
-from orchestrator.models import JobArray, JobState
+from orchestrator.models import Attempt, JobArray, JobState
 from tests.dashboard.markup import html_of
 
 
@@ -38,6 +41,18 @@ def test_grid_shows_the_arguments_that_differ_and_the_best_job(reader, ada, runs
     assert page.count("data-trial=") == 12
     assert answer.context["importance"][0][0] == "lr"
     assert "epochs" not in [name for name, _ in answer.context["best_settings"]]
+
+
+def test_a_running_job_of_a_grid_shows_how_long_it_has_run(reader, ada, make_attempt, make_job):
+    begun_at = timezone.now() - timedelta(minutes=30)
+    for lr in (0.1, 0.2):
+        job = make_job(owner=ada, tags=["loop"], arguments={"lr": lr})
+        attempt = make_attempt(job, state=JobState.RUNNING)
+        Attempt.objects.filter(pk=attempt.pk).update(started_at=begun_at)
+
+    answer = reader(ada).get(reverse("job-grid"), {"tag": "loop"})
+
+    assert [row.device_s for row in answer.context["grid"].rows] == pytest.approx([1800.0] * 2, abs=60)
 
 
 def test_picture_of_a_grid_has_axes_from_the_values_of_the_jobs(reader, ada, runs):
