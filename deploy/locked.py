@@ -120,7 +120,8 @@ def entry_of(name: str, lock: str) -> str | None:
 def pip_settings() -> dict[str, str]:
     """What pip's files and variables set for an install, by the name of the option."""
     command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    loud = {"PIP_QUIET": "0", "PIP_VERBOSE": "0"}  # a quiet pip lists nothing
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **loud})
     if done.returncode:
         raise OnlyPip("configuration, which pip itself refuses")
     try:

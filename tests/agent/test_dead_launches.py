@@ -83,6 +83,14 @@ def ran(attempt: Attempt, home: Any) -> bool:
 
 
 @pytest.mark.code("F07")
+def test_lock_of_a_launch_that_has_begun_is_never_seen_free(placed) -> None:
+    attempt = placed()
+    kill_at("fcntl.flock", "", lambda: launcher.start(attempt))
+
+    assert not (launcher.folder_of(attempt).root / launcher.PREPARING).exists()
+    assert not launcher.is_dead(attempt)
+
+
 @pytest.mark.parametrize(("event", "text"), DEADLY_STEPS)
 def test_killed_launch_is_retried_at_once_and_no_supervisor_comes_of_it(placed, home, event, text):
     attempt = placed()

@@ -136,5 +136,6 @@ def test_uv_comes_first_with_the_version_and_hashes_of_the_lock() -> None:
 def test_settings_of_pip_are_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example.org/simple")
+    monkeypatch.setenv("PIP_QUIET", "1")
 
     assert locked.pip_settings()["index-url"] == "https://mirror.example.org/simple"

@@ -142,8 +142,10 @@ def folder_of(attempt: Attempt) -> AttemptFolder:
 def preparing(folder: AttemptFolder) -> Iterator[None]:
     """Hold the lock that says a launch is at work; it ends with our process."""
     folder.root.mkdir(parents=True, exist_ok=True)
-    with (folder.root / PREPARING).open("w") as lock:
+    unseen = folder.root / f".{PREPARING}.{os.getpid()}"
+    with unseen.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        unseen.replace(folder.root / PREPARING)  # free for no moment: that would tell of a dead launch
         yield
 
 
