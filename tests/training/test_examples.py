@@ -81,7 +81,9 @@ def test_a_split_model_is_exported_as_one_rank_has_it(run: Callable[..., str]) -
     (loss,), (loss_of_split,) = (
         re.findall(r"^\w+: loss (\S+)$", text, re.MULTILINE) for text in (alone, split)
     )
-    assert float(loss_of_split) == pytest.approx(float(loss), abs=1e-5)
+    # Two ranks add in another order. How far 128 steps of AdamW carry that rounding depends on the processor (under 1e-5 and
+    # 2e-4 were seen); weights that were exported wrongly would be off by a hundred times as much.
+    assert float(loss_of_split) == pytest.approx(float(loss), abs=1e-3)
     assert float(loss) < 0.1
 
 
