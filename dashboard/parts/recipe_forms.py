@@ -13,7 +13,9 @@ class RecipeField:
     placeholder: str = ""
     control: str = "text"
     choices: tuple[tuple[str, str], ...] = ()
-    value: str = ""  # of a check: what it sends when it is not ticked
+    value: str = (
+        ""  # of a check: "on" where REST's default is true; a hidden field then sends "off" without the tick
+    )
 
     @property
     def key(self) -> str:

@@ -177,6 +177,20 @@ def test_a_form_as_it_opens_is_read_as_its_recipe(reader, model, shown):
         assert ModelRecipe.objects.get().kind == shown.form.kind, text
 
 
+def test_a_box_that_is_on_by_default_can_be_unticked(reader, model):
+    """A browser sends nothing of an unticked box, and REST then takes its default."""
+    page = page_of(reader)
+    sent = re.findall(r'<input type="hidden" name="(onnx:switch)" value="(\w+)">', page)
+    form = {"do": "POST /api/v1/models/{reference}/recipes", "reference": "ada/vit@1", "recipe": "export"}
+
+    reader.post("/change", form | dict(sent))
+    without = ModelRecipe.objects.latest("pk").options
+    reader.post("/change", form | {name: [value, "on"] for name, value in sent})
+    ticked = ModelRecipe.objects.latest("pk").options
+
+    assert (without["onnx"], ticked["onnx"]) == (False, True)
+
+
 def test_a_report_shows_before_after_and_the_gate_that_failed(reader, model, home):
     reader.post(
         "/change",
