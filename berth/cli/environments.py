@@ -4,8 +4,10 @@ from berth import words
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.tables import grid, terminal
 from berth.client import Berth, KeptFiles, NotFound
+from berth.client.server_answers import KeptEnvironment
 
 SHORT_KEY = 12
+SHORT_DIGEST = 19  # with "sha256:"
 MOST_NAMES = 5
 
 
@@ -27,19 +29,26 @@ def show_kept(berth: Berth, *, as_json: bool) -> None:
 
 
 def _show_environments(found: KeptFiles) -> None:
-    table = grid("id", "packages", "size", "jobs", "last used by")
+    table = grid("id", "packages or image", "size", "jobs", "last used by")
     for each in found.environments:
-        names = [safe(package["name"]) for package in each.packages]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         size = "" if each.size_bytes is None else words.size(each.size_bytes)
         table.add_row(
             each.key[:SHORT_KEY],
-            (", ".join(names[:MOST_NAMES]) or "none") + more,
+            what_of(each),
             size,
             str(each.jobs),
             f"{safe(each.last_used_by)}{', in use' if each.in_use else ''}",
         )
     terminal().print(table)
+
+
+def what_of(each: KeptEnvironment) -> str:
+    """The first packages of an environment; of a container image its name and the start of its digest."""
+    if digest := each.json.get("digest"):  # a server before images tells none
+        return f"image {safe(', '.join(each.origins))} ({safe(digest)[:SHORT_DIGEST]})"
+    names = [safe(package["name"]) for package in each.packages]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (", ".join(names[:MOST_NAMES]) or "none") + more
 
 
 def remove(berth: Berth, key: str, *, as_json: bool) -> None:

@@ -18,7 +18,7 @@ commands.add_typer(federated_app, name="federated", rich_help_panel="Submit")
 PARTS = {
     "waits": "not there yet",
     "takes_part": "takes part",
-    "left_out": "no longer",
+    "left_out": "left out",
     "took_part": "took part",
     "in_no_round": "in no round",
     "never_joined": "never joined",

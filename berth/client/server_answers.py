@@ -121,12 +121,13 @@ class Booking(Record):
 
 
 class KeptEnvironment(Record):
-    """Packages that are installed for jobs; files shared with others count in each."""
+    """Packages that are installed for jobs, or a container image; files shared with others count in each."""
 
     key: str
     origins: Sequence[str]
     packages: Sequence[Mapping[str, str]]
     own_torch: bool
+    digest: str  # of an image; empty: packages
     size_bytes: int | None
     jobs: int
     last_job: str

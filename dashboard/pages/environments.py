@@ -30,8 +30,7 @@ def environments(request: HttpRequest) -> HttpResponse:
         "rows": [
             {
                 "kept": each,
-                "names": ", ".join(package["name"] for package in each.packages[:MOST_NAMES]),
-                "more": max(0, len(each.packages) - MOST_NAMES),
+                **_names(each),
             }
             for each in found.environments
         ],
@@ -48,6 +47,14 @@ def environments(request: HttpRequest) -> HttpResponse:
         ],
     }
     return render(request, "dashboard/environments.html", context)
+
+
+def _names(each: kept_files.KeptEnvironment) -> dict[str, object]:
+    """What its row is called: an image by its names, packages by the first of them."""
+    if each.digest:
+        return {"names": ", ".join(each.origins), "more": 0}
+    names = ", ".join(package["name"] for package in each.packages[:MOST_NAMES])
+    return {"names": names, "more": max(0, len(each.packages) - MOST_NAMES)}
 
 
 def _versions(path: str) -> dict[str, str | None]:

@@ -59,6 +59,13 @@ class Origin:
 @require_GET
 def model(request: HttpRequest, reference: str) -> HttpResponse:
     """One version, the newest where the address names none."""
+    return show(request, reference)
+
+
+def show(
+    request: HttpRequest, reference: str, refused: recipe_forms.Refused | None = None, *, status: int = 200
+) -> HttpResponse:
+    """The page of a version, with a form as it was typed if REST refused it."""
     user = signed_in(request)
     try:
         shown = promotion.find(reference, user)
@@ -100,15 +107,28 @@ def model(request: HttpRequest, reference: str) -> HttpResponse:
         "pictures": _pictures(made),
         "services": services[shown.pk],
         "readers": promotion.readers_of([shown], user, MOST_READERS, recipes=False)[shown.pk],
-        "forms": recipe_forms.shown_forms(),
+        "forms": recipe_forms.shown_forms(refused),
+        "gpu_choices": recipe_forms.GPUS,
         "why_no_recipe": files.problem or _why_no_recipe(shown, origin.job),
-        "service_name": _free_name(shown),
+        **_service_form(shown, refused),
         "download": f"/api/v1/models/{quote(dataset.reference)}/download",
         "may_add": is_mine,
         "may_remove": is_mine or user.is_staff,
         **(_sources(shown, user) if is_mine else {}),
     }
-    return render(request, "dashboard/model.html", context)
+    return render(request, "dashboard/model.html", context, status=status)
+
+
+def _service_form(model: ModelVersion, refused: recipe_forms.Refused | None) -> dict[str, object]:
+    """What stands in the form of a service of it."""
+    if refused is None or refused.kind != recipe_forms.SERVE:
+        return {"service_texts": {"name": _free_name(model)}}
+    typed = {
+        "name": refused.texts.get("name:optional", ""),
+        "memory": refused.texts.get("gpu_memory_gib:number", ""),
+        "model": refused.texts.get("model:optional", ""),
+    }
+    return {"service_texts": typed, "refused_service": refused}
 
 
 def _values(model: ModelVersion) -> list[tuple[str, float]]:

@@ -13,6 +13,8 @@ from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit import Code, filled, pool_choice, signer, take_code
 from dashboard.parts import forms, service_fields
+from dashboard.parts.said import messages_of
+from orchestrator.api.http.errors import ProblemAnswer
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.exceptions import Forbidden, NotFound
 from orchestrator.models import Pool, Service
@@ -126,7 +128,6 @@ def _send(request: HttpRequest, form: Form, method: str, path: str, body: JsonOb
     if answer.status_code < 400:
         return
     form.status = answer.status_code
-    told = rest_form.told(answer)
     known = {
         "file",
         "name",
@@ -134,9 +135,12 @@ def _send(request: HttpRequest, form: Form, method: str, path: str, body: JsonOb
         "pool",
         *(each.form_name for each in (*service_fields.RULES, *MAIN, *MORE)),
     }
-    for name, said in (told.get("errors") or {"": [told.get("detail", "")]}).items():
+    if not isinstance(answer, ProblemAnswer):
+        form.refuse({"": [rest_form.problem(answer)]})
+        return
+    for name, texts in messages_of(answer.error).items():
         place = forms.FORM_NAMES.get(name.removeprefix("job."), name)
-        form.refuse({place if place in known else "": said})
+        form.refuse({place if place in known else "": texts})
 
 
 def _page(request: HttpRequest, form: Form) -> HttpResponse:

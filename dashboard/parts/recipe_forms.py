@@ -1,6 +1,10 @@
 """The recipes of a model as forms: what each does, and the fields that it asks for, which are REST's."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+SERVE = "serve"  # the form of a service, beside those of recipes
+GPUS = (("", "as its job had"), ("0", "none"), ("1", "1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +17,8 @@ class RecipeField:
     placeholder: str = ""
     control: str = "text"
     choices: tuple[tuple[str, str], ...] = ()
-    value: str = ""  # of a check: what it sends when it is not ticked
+    value: str = ""  # of a check: "on" where REST's default is true, and unticked it sends "off"
+    text: str = ""  # what stands in it
 
     @property
     def key(self) -> str:
@@ -166,20 +171,44 @@ FORMS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A form that REST refused, as it was typed."""
+
+    kind: str  # of the recipe, or SERVE
+    texts: Mapping[str, str]
+    error: str
+
+    @property
+    def packages(self) -> str:
+        return self.texts.get("with_packages:words", "")
+
+    @property
+    def gpus(self) -> str:
+        return self.texts.get("gpus:number", "")
+
+
+@dataclass(frozen=True, slots=True)
 class ShownForm:
-    """A form with all of its fields in their order."""
+    """A form with all of its fields in their order, and why it was refused."""
 
     form: RecipeForm
     own: tuple[RecipeField, ...]
     functions: tuple[RecipeField, ...]
+    refused: Refused | None = None
 
 
-def shown_forms() -> list[ShownForm]:
-    return [
-        ShownForm(
-            form,
-            (*form.fields, *([GATE] if form.has_gate else []), *([NAME] if form.makes_model else [])),
-            (BUILDS, DATA, *([EVALUATE] if form.measures else [])),
-        )
-        for form in FORMS
-    ]
+def shown_forms(refused: Refused | None = None) -> list[ShownForm]:
+    """All forms as they open; a refused one has what was typed."""
+    return [_shown(form, refused if refused and refused.kind == form.kind else None) for form in FORMS]
+
+
+def _shown(form: RecipeForm, refused: Refused | None) -> ShownForm:
+    own = (*form.fields, *([GATE] if form.has_gate else []), *([NAME] if form.makes_model else []))
+    functions = (BUILDS, DATA, *([EVALUATE] if form.measures else []))
+    return ShownForm(form, _filled(own, refused), _filled(functions, refused), refused)
+
+
+def _filled(fields: tuple[RecipeField, ...], refused: Refused | None) -> tuple[RecipeField, ...]:
+    return tuple(
+        replace(each, text=refused.texts.get(each.name, "") if refused else each.value) for each in fields
+    )

@@ -9,6 +9,7 @@ from berth.job_fields import FIELDS
 from dashboard.parts import forms
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.models import Service
+from orchestrator.services import asking
 from orchestrator.services.creation import NOT_FOR_REPLICAS
 from orchestrator.spec.job_spec import JobFields
 
@@ -109,15 +110,19 @@ def texts_of(service: Service) -> dict[str, str]:
 
 
 def read_rules(texts: Mapping[str, str]) -> tuple[JsonObject, dict[str, list[str]]]:
-    """The rules that a filled form has, and what cannot be read."""
+    """The rules that a filled form has, and what cannot be read; an empty field has its default."""
     rules: JsonObject = {}
     errors: dict[str, list[str]] = {}
     for field in RULES:
-        text = texts.get(field.name, "").strip()
+        if field.name not in texts:
+            continue
+        text = texts[field.name].strip()
         try:
-            if field.name == "health_path":
+            if not text:
+                rules[field.name] = asking.ServiceSpec.model_fields[field.name].default
+            elif field.name == "health_path":
                 rules[field.name] = text
-            elif text:
+            else:
                 rules[field.name] = _duration(text) if field.kind == "duration" else int(text)
         except (ValueError, WrongUse):
             what = "a time such as 90 or 10m" if field.kind == "duration" else "a whole number"

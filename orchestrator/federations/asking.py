@@ -87,7 +87,8 @@ class FederationSpec(BaseModel):
             name = "site_datasets" if self.site_datasets else "sites"
             raise ValueError(
                 Sentence(
-                    "{name}: give {least} to {most} with remote_sites; a sum of two shows each the other's update",
+                    "{name}: there must be {least} to {most} sites in all, remote_sites included; "
+                    "with two, each could read the other's update from the sum",
                     name=name,
                     least=LEAST_SITES,
                     most=MOST_SITES,

@@ -30,12 +30,13 @@ _GIT = "git"  # a person's repositories, beside the folders of their cache
 
 @dataclass(frozen=True, slots=True)
 class KeptEnvironment:
-    """Built packages, with the jobs of theirs that this reader may see."""
+    """Built packages or a container image, with the jobs of theirs that this reader may see."""
 
     key: str
-    origins: list[str]
+    origins: list[str]  # of an image its names
     packages: list[dict[str, str]]
     own_torch: bool
+    digest: str  # of a container image; empty: packages
     size_bytes: int | None  # None: not measured yet
     jobs: int
     last_job: Job
@@ -127,9 +128,7 @@ def kept(user: AbstractBaseUser) -> Kept:
 
 def _environments(user: AbstractBaseUser, sizes: Mapping[str, int]) -> list[KeptEnvironment]:
     rows: dict[str, list[Environment]] = {}
-    for row in (
-        Environment.objects.filter(state=EnvironmentState.READY).exclude(key="").defer("request", "lock")
-    ):
+    for row in Environment.objects.filter(state=EnvironmentState.READY).exclude(key="").defer("lock"):
         rows.setdefault(row.key, []).append(row)
     found = []
     for key, same in rows.items():
@@ -143,6 +142,7 @@ def _environments(user: AbstractBaseUser, sizes: Mapping[str, int]) -> list[Kept
             origins=sorted({row.origin for row in same}),
             packages=same[0].packages,
             own_torch=same[0].own_torch,
+            digest=same[0].lock if same[0].image else "",
             size_bytes=sizes.get(key),
             jobs=visible.count(),
             last_job=last,

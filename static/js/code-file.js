@@ -3,15 +3,17 @@ import { by } from "./dom.js";
 import "./shell.js";
 
 const file = by("file");
-const drop = by("drop");
-addEventListener("dragover", (event) => {
-  event.preventDefault();
-  drop.classList.add("is-over");
-});
-addEventListener("dragleave", (event) => event.relatedTarget === null && drop.classList.remove("is-over"));
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  drop.classList.remove("is-over");
-  if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
-});
+const drop = by("drop"); // none where only the rules of a service may be changed
+if (drop) {
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+    drop.classList.add("is-over");
+  });
+  addEventListener("dragleave", (event) => event.relatedTarget === null && drop.classList.remove("is-over"));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    drop.classList.remove("is-over");
+    if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
+  });
+}
 document.querySelector("[aria-invalid=true]")?.focus();

@@ -20,7 +20,7 @@ function startKeys() {
     if (hasFile(event)) event.preventDefault();
   });
   addEventListener("drop", async (event) => {
-    if (!hasFile(event) || document.querySelector("#submit-form, #sweep-form")) return; // the form has its own
+    if (!hasFile(event) || by("drop")) return; // _code_file.html: this form takes the file itself
     event.preventDefault();
     await (await import("./dropped.js")).keepDropped(event.dataTransfer.files[0]);
     location.href = "/submit#dropped";

@@ -8,6 +8,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from berth.cli.environments import what_of
+from berth.client.server_answers import KeptEnvironment
 from orchestrator.jobs import kept_files
 from orchestrator.models import AuditEntry, Environment, EnvironmentState, JobState
 from tests.dashboard.markup import html_of
@@ -65,6 +67,26 @@ def test_packages_and_the_cache_are_listed_with_sizes_and_who_used_them(
     assert (of_bob["environments"], [each["owner"] for each in of_bob["caches"]]) == ([], ["bob"])
     everything = client_of(root).get("/api/v1/environments").json()
     assert [each["owner"] for each in everything["caches"]] == ["ada", "bob"]
+
+
+def test_an_image_is_listed_by_its_name_and_digest_and_not_as_packages(
+    client_of, home, environment, ada, make_job
+):
+    digest = f"sha256:{'4f' * 32}"
+    Environment.objects.update(
+        request={"image": "ghcr.io/lab/train:2"}, origin="ghcr.io/lab/train:2", lock=digest, own_torch=False
+    )
+    make_job(environment=environment, state=JobState.SUCCEEDED)
+
+    (one,) = client_of(ada).get("/api/v1/environments").json()["environments"]
+    page = html_of(signed_in(ada).get("/environments"))
+
+    assert (one["origins"], one["digest"]) == (["ghcr.io/lab/train:2"], digest)
+    assert what_of(KeptEnvironment(one)) == "image ghcr.io/lab/train:2 (sha256:4f4f4f4f4f4f)"
+    assert "<bdi>ghcr.io/lab/train:2</bdi>" in page
+    assert digest in page
+    assert "the server's</td>" not in page
+    assert "Removed the image" in page
 
 
 def test_models_that_administrators_keep_are_counted_and_shown_to_everybody(client_of, home, ada):

@@ -32,6 +32,7 @@ from orchestrator.spec.job_spec import GIB
 from orchestrator.store.layout import Home
 from orchestrator.store.metrics.device_history import DeviceHistory
 from orchestrator.store.metrics.writer import MetricWriter, Point
+from tests.dashboard.full_federations import fill_federations, site_jobs
 from tests.dashboard.full_models import fill_models
 
 LONG = "a-name-" * 25  # one word: no line break fits
@@ -68,6 +69,7 @@ def fill_lab(home: Home, me: User, other: User, make: Makers) -> FullLab:
     _history(home, devices)
     _settings(home, me, other, make, devices[4])
     fill_models(home, me, running, devices[0].pool)
+    fill_federations(home, me, devices[0].pool, site_jobs(make.job, me))
     write_lab_readings(make.readings, [running, *shares])
     _wait(make, me, other)
     return FullLab(running, failed, devices[3].pk)

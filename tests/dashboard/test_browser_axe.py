@@ -15,6 +15,7 @@ from orchestrator.models import Dataset, DatasetRoot, JobEvent, JobState, PoolRi
 from orchestrator.people import accounts, invitations
 from orchestrator.store.metrics.writer import MetricWriter, Point
 from tests.dashboard.conftest import settle
+from tests.dashboard.full_federations import fill_federations, site_jobs
 from tests.dashboard.full_models import fill_models
 
 pytestmark = [
@@ -121,6 +122,7 @@ def fill(home, root, ada, make_attempt, make_job, make_pool, write_readings):
     work = home.job(job.pk).work
     work.mkdir(parents=True)
     (work / "scores.csv").write_text("epoch,loss\n1,0.5\n")
+    fill_federations(home, root, job.pool, site_jobs(make_job, root))
     return [
         f"/jobs/{job.pk}",
         f"/jobs/{job.pk}/file?path=scores.csv",

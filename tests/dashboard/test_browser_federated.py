@@ -50,7 +50,13 @@ def federation(ada, make_device, home):
 def test_sites_here_and_elsewhere_are_shown_invited_and_revoked(open_page, ada, federation, width, scheme):
     page = open_page(ada, "/federated", width=width, color_scheme=scheme)
     settle(page)
-    for text in ("never joined", "no longer", "takes part", "waits for an invitation", "not there yet"):
+    for text in (
+        "never joined",
+        "left out from round 2 on",
+        "takes part",
+        "waits for an invitation",
+        "not there yet",
+    ):
         assert page.get_by_text(text).first.is_visible(), text
     assert page.evaluate(LOOK) == []
 

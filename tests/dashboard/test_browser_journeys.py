@@ -126,11 +126,8 @@ def test_draining_is_said_to_the_palette(hands, make_device):
     assert Device.objects.get(index=4).admin_state == "draining"
 
 
-def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
-    make_device(0)
-    person = hands("/queue")
-    page = person.page
-
+def drop_script(page: Page) -> None:
+    """Drop dropped.py on the middle of the page."""
     given = page.evaluate_handle(
         """() => {
           const given = new DataTransfer();
@@ -139,6 +136,27 @@ def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
         }"""
     )
     page.locator("main").dispatch_event("drop", {"dataTransfer": given})
+
+
+@pytest.mark.parametrize("address", ["/submit", "/sweeps/new", "/new-service"])
+def test_a_script_dropped_on_a_form_with_code_is_taken_by_this_form(hands, make_device, address):
+    make_device(0)
+    page = hands(address).page
+
+    drop_script(page)
+
+    assert page.evaluate("() => document.getElementById('file').files[0].name") == "dropped.py"
+    expect(page).to_have_url(re.compile(f"{address}$"))
+    settle(page)
+    expect(page).to_have_url(re.compile(f"{address}$"))
+
+
+def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
+    make_device(0)
+    person = hands("/queue")
+    page = person.page
+
+    drop_script(page)
     person.done += 1
     at(page, "/submit$")
     expect(page.locator("#name")).to_have_attribute("placeholder", "dropped")

@@ -127,3 +127,47 @@ def test_others_get_no_form_to_invite(client, shared_out, bob):
 
     assert answer.status_code == 404
     assert "bsite_" not in answer.content.decode()
+
+
+@pytest.fixture
+def on_page_two(shared_out):
+    """The federation with a site at another Berth, behind a page of newer ones."""
+    for number in range(10):
+        Federation.objects.create(
+            name=f"newer-{number}",
+            owner=shared_out.owner,
+            pool=shared_out.pool,
+            rounds=1,
+            sites=2,
+            options=shared_out.options,
+            created_at=timezone.now(),
+        )
+    return shared_out
+
+
+def test_a_link_is_shown_for_a_federation_on_a_later_page(reader, on_page_two):
+    asked = {"name": "clinic-b", "expires_in_s:number": "86400"}
+
+    page = reader.post(f"/federated/{on_page_two.pk}/invite", asked).content.decode()
+
+    assert "/federated#bsite_" in page
+    assert 'href="/federated?page=1"' in page  # of the list, which this address is not
+
+
+def test_a_refused_invitation_keeps_what_was_typed(reader, on_page_two):
+    asked = {"name": "no spaces", "expires_in_s:number": "2592000"}
+
+    page = reader.post(f"/federated/{on_page_two.pk}/invite", asked).content.decode()
+
+    assert 'value="no spaces"' in page
+    assert '<option value="2592000" selected>' in page
+    assert page.count(" selected>") == 1
+
+
+def test_an_invitation_to_a_federation_that_has_ended_says_so(reader, shared_out):
+    reader.post("/change", {"do": f"POST /api/v1/federated/{shared_out.pk}/stop"})
+
+    answer = reader.post(f"/federated/{shared_out.pk}/invite", {"name": "clinic-b"})
+
+    assert answer.status_code == 409
+    assert 'role="alert"' in answer.content.decode()

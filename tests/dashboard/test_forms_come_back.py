@@ -20,6 +20,8 @@ PAGES = [
     ("factor-remove", (1,), "second-factor"),
     ("service-key", ("digits",), "service"),
     ("federated-invite", ("0193a0b0-0000-7000-8000-000000000000",), "federated"),
+    ("model-recipe", ("ada/vit@1",), "model"),
+    ("model-service", ("ada/vit@1",), "model"),
 ]
 
 
@@ -27,7 +29,7 @@ PAGES = [
 def test_an_address_of_a_form_leads_back_to_its_page(reader, ada, form, arguments, page):
     answer = reader(ada).get(reverse(form, args=arguments))
 
-    kept = arguments if page in {"person", "service"} else ()
+    kept = arguments if page in {"person", "service", "model"} else ()
     assert (answer.status_code, answer["Location"]) == (302, reverse(page, args=kept))
 
 

@@ -177,6 +177,77 @@ def test_a_form_as_it_opens_is_read_as_its_recipe(reader, model, shown):
         assert ModelRecipe.objects.get().kind == shown.form.kind, text
 
 
+def test_a_box_that_is_on_by_default_can_be_unticked(reader, model):
+    """A browser sends nothing of an unticked box, and REST then takes its default."""
+    page = page_of(reader)
+    sent = re.findall(r'<input type="hidden" name="(onnx:switch)" value="(\w+)">', page)
+    form = {"do": "POST /api/v1/models/{reference}/recipes", "reference": "ada/vit@1", "recipe": "export"}
+
+    reader.post("/change", form | dict(sent))
+    without = ModelRecipe.objects.latest("pk").options
+    reader.post("/change", form | {name: [value, "on"] for name, value in sent})
+    ticked = ModelRecipe.objects.latest("pk").options
+
+    assert (without["onnx"], ticked["onnx"]) == (False, True)
+
+
+def test_a_recipe_that_is_refused_comes_back_as_it_was_typed(reader, model):
+    form = {
+        "recipe": "prune",
+        "amount:number": "1.5",
+        "structured:switch": "on",
+        "name:optional": "small",
+        "model:optional": "train.py:build_model",
+        "with_packages:words": "scipy, torchmetrics",
+        "gpus:number": "1",
+    }
+
+    refused = reader.post("/new-recipe/ada/vit@1", form)
+    page = html_of(refused)
+    prune = page[page.index("<summary>Prune") - 60 : page.index("<summary>Distil") - 60]
+    run = reader.post("/new-recipe/ada/vit@1", form | {"amount:number": "0.5"})
+
+    assert refused.status_code == 400
+    assert '<details class="recipe" name="recipe" open>' in prune
+    assert page.count('name="recipe" open>') == 1
+    assert re.search(r'<p class="error" role="alert">[^<]*amount', prune)
+    for words in ('value="1.5"', 'value="small"', 'value="train.py:build_model"', "scipy, torchmetrics"):
+        assert words in prune
+    assert '<option value="1" selected>' in prune
+    assert re.search(r'name="structured:switch" value="on" checked', prune)
+    assert (run.status_code, run.headers["Location"]) == (302, "/models/ada/vit@1")
+    assert "Submitted the job." in page_of(reader)
+
+
+def test_a_service_that_is_refused_comes_back_as_it_was_typed(reader, model):
+    form = {
+        "name:optional": "No Name",
+        "gpu_memory_gib:number": "4",
+        "model:optional": "train.py:other",
+        "gpus:number": "1",
+    }
+
+    refused = reader.post("/new-model-service/ada/vit@1", form)
+    page = html_of(refused)
+    serve = page[page.index("<summary>Serve") - 60 : page.index("<summary>Evaluate")]
+    begun = reader.post("/new-model-service/ada/vit@1", form | {"name:optional": "vit-two"})
+
+    assert refused.status_code == 400
+    assert 'name="recipe" open>' in serve
+    assert 'role="alert"' in serve
+    for words in ('value="No Name"', 'value="4"', 'value="train.py:other"', '<option value="1" selected>'):
+        assert words in serve
+    assert begun.headers["Location"] == "/services/vit-two"
+
+
+def test_nobody_runs_a_recipe_or_a_service_of_anothers_model_by_its_form(reader, model, bob, client):
+    client.force_login(bob)
+
+    for address in ("/new-recipe/ada/vit@1", "/new-model-service/ada/vit@1"):
+        assert client.post(address, {"recipe": "prune"}).status_code == 404
+    assert not ModelRecipe.objects.exists()
+
+
 def test_a_report_shows_before_after_and_the_gate_that_failed(reader, model, home):
     reader.post(
         "/change",

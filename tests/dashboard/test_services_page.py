@@ -217,6 +217,23 @@ def test_changing_a_rule_keeps_the_replicas_and_changing_the_command_replaces_th
     assert replaced.bundle == before.bundle
 
 
+def test_an_emptied_rule_gets_the_default_that_its_field_promises(reader, ada, make_device):
+    make_device(0)
+    client = reader(ada)
+    rules = {"min_replicas": "1", "max_replicas": "3", "idle_s": "90", "deadline_s": "2", "parallel": "8"}
+    begin(client, **rules, health_path="/ready")
+    form = service_fields.texts_of(Service.objects.get(name="echo"))
+
+    emptied = form | {field.name: "" for field in service_fields.RULES}
+    answer = client.post("/services/echo/change", emptied)
+    begin(client, name="fresh")
+
+    assert answer.status_code == 302
+    changed, fresh = Service.objects.get(name="echo"), Service.objects.get(name="fresh")
+    for field in service_fields.RULES:
+        assert getattr(changed, field.name) == getattr(fresh, field.name), field.name
+
+
 def test_new_code_on_the_form_replaces_the_code_alone(reader, ada, make_device):
     make_device(0)
     client = reader(ada)

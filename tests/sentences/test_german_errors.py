@@ -5,6 +5,7 @@ import string
 from pathlib import Path
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import translation
 
 from dashboard.parts.said import messages_of, said, sentence_of
@@ -167,3 +168,16 @@ def test_a_plain_form_over_rest_says_its_errors_in_german(home, client, root, ma
         )
 
     assert answer.json()["detail"].startswith("Einen Pool a100 gibt es schon. Einen anderen Namen wählen.")
+
+
+@pytest.mark.django_db
+def test_the_form_of_a_service_says_its_errors_in_german(home, client, ada, make_device):
+    make_device()
+    client.force_login(ada)
+    form = {"name": "echo", "command": "python serve.py", "gpus": "64", "pool": "default"}
+
+    with translation.override("de"):
+        code = SimpleUploadedFile("serve.py", b"print('it answers')\n")
+        shown = client.post("/new-service", {**form, "file": code}).content.decode()
+
+    assert "Pool default hat 1 Gerät; verlangt sind 64." in shown

@@ -27,13 +27,17 @@ class PackageOut(BaseModel):
 
 
 class EnvironmentOut(BaseModel):
-    """The packages of a job, as they were asked for and as they were resolved."""
+    """The packages or the container image of a job, as they were asked for and as they were resolved."""
 
-    origin: str = Field(description="the file that lists them, or --with")
+    origin: str = Field(description="the file that lists the packages, or --with; the name of an image")
     state: str = Field(description="waiting, building, ready or failed")
     packages: list[PackageOut] = Field(description="empty until they are resolved")
-    own_torch: bool = Field(description="false: it uses the server's torch, or its registered interpreter's")
-    lock: str = Field(description="lines of a requirements file, each with one version")
+    own_torch: bool = Field(
+        description="false: it uses the server's torch, or its registered interpreter's; of an image: it has none"
+    )
+    lock: str = Field(
+        description="lines of a requirements file, each with one version; the digest of an image"
+    )
     why: FactOut | None = Field(description="why it failed, or waits for the network")
     log: str = Field(description="the last lines of its build log")
     started_at: datetime | None

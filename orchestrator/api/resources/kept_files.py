@@ -16,12 +16,17 @@ router = Router()
 
 
 class KeptEnvironmentOut(BaseModel):
-    """Packages that are installed for jobs."""
+    """Packages that are installed for jobs, or a container image that was fetched for them."""
 
     key: str
-    origins: list[str] = Field(description="the files that list them, or --with")
+    origins: list[str] = Field(
+        description="the files that list the packages, or --with; the names of an image"
+    )
     packages: list[PackageOut]
-    own_torch: bool = Field(description="false: it uses the server's torch, or its registered interpreter's")
+    own_torch: bool = Field(
+        description="false: it uses the server's torch, or its registered interpreter's; of an image: it has none"
+    )
+    digest: str = Field(description="the digest of a container image; empty: packages")
     size_bytes: int | None = Field(
         description="files shared with other environments counted; null: not measured yet"
     )
@@ -79,6 +84,7 @@ def _show(each: kept_files.KeptEnvironment) -> KeptEnvironmentOut:
         origins=each.origins,
         packages=[PackageOut(**package) for package in each.packages],
         own_torch=each.own_torch,
+        digest=each.digest,
         size_bytes=each.size_bytes,
         jobs=each.jobs,
         last_job=each.last_job.pk,
