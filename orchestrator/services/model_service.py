@@ -10,7 +10,7 @@ from orchestrator.jobs import datasets
 from orchestrator.models import Job, ModelVersion, Service
 from orchestrator.recipes.asking import ServeSpec
 from orchestrator.recipes.creation import SAME, inherited, origin_of, same_for, script_of
-from orchestrator.services import asking, creation
+from orchestrator.services import asking, creation, listing
 from orchestrator.spec.job_spec import RECIPES, JobFields
 
 HEALTH_PATH: Final = "/health"
@@ -61,7 +61,7 @@ def services_of(models: list[ModelVersion], user: User) -> dict[int, list[Servic
     by_reference = {model.dataset.reference: model.pk for model in models}
     found: dict[int, list[Service]] = {model.pk: [] for model in models}
     for service in Service.objects.visible_to(user).select_related("owner") if models else ():
-        for reference in service.job_fields.get("datasets") or []:
+        for reference in listing.datasets_of(service):
             if reference in by_reference:
                 found[by_reference[reference]].append(service)
     return found
