@@ -48,7 +48,7 @@ class Berth:
                     self.close_connection = True
                     return
                 self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -173,6 +173,31 @@ def test_the_secret_follows_no_redirect(berth: Berth) -> None:
     with pytest.raises(Refused, match="answered 302"):
         Door(berth.link).settings()
     assert [path for _, path in berth.requests] == ["/api/v1/rounds"]
+
+
+def test_no_proxy_sees_an_invitation_to_this_machine(berth: Berth, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Berth()
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, proxy.link.partition("/federated")[0])
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    settings = Door(berth.link, patience_s=2).settings()
+    proxy.close()
+
+    assert settings["name"] == "clinic-b"
+    assert not proxy.requests
+
+
+@pytest.mark.parametrize("length", ["-1", "many", "²", "9" * 5_000, "5000", "1001"])
+def test_an_answer_is_bounded_whatever_length_it_tells(
+    berth: Berth, monkeypatch: pytest.MonkeyPatch, length: str
+) -> None:
+    monkeypatch.setattr(remote, "MOST_BYTES", 1_000)
+    berth.answer = lambda _, __: (200, b"x" * 5_000, {"Content-Length": length})
+
+    with pytest.raises(Gone, match=r"more than 1,000 bytes"):
+        Door(berth.link, patience_s=1).settings()
 
 
 def test_a_berth_that_does_not_answer_is_given_up_after_the_patience(berth: Berth) -> None:

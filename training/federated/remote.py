@@ -32,6 +32,7 @@ ANSWER_S = 60.0  # of one request
 FAREWELL_S = 5.0  # of a site that is being stopped
 FIRST_PATIENCE_S = 600.0  # until the federation has said its own
 MOST_BYTES = 4 << 30  # of one message
+_MOST_DIGITS = 20  # of a length; Python reads no number of thousands of digits
 _LONGEST_PAUSE_S = 10.0
 _POLL_S = 1.0  # of a site that waits for long
 _OVER = 410
@@ -76,9 +77,13 @@ class Door:
             )
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/federated')}/api/v1/rounds"
         self._secret = parts.fragment
-        self._opener = urllib.request.build_opener(
-            _NoRedirect, urllib.request.HTTPSHandler(context=ssl.create_default_context())
-        )
+        handlers: list[urllib.request.BaseHandler] = [
+            _NoRedirect(),
+            urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+        ]
+        if parts.scheme == "http":  # stays on this machine, so no proxy may see it
+            handlers.append(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(*handlers)
 
     @property
     def host(self) -> str:
@@ -134,10 +139,11 @@ class Door:
         request = urllib.request.Request(self._base + path, data, headers, method=method)  # noqa: S310 - checked above
         try:
             with self._opener.open(request, timeout=timeout_s) as answer:
-                length = int(answer.headers.get("Content-Length") or 0)
-                if length > MOST_BYTES:
-                    raise Gone(f"{self.host} sent a message of {length:,} bytes")
-                return Answer(answer.status, answer.headers.get("X-Message-Id") or "", read(answer, length))
+                length = _length_of(answer.headers.get("Content-Length") or "")
+                body = read(answer, length) if length <= MOST_BYTES else b""
+                if max(length, len(body)) > MOST_BYTES:
+                    raise Gone(f"{self.host} sent a message of more than {MOST_BYTES:,} bytes")
+                return Answer(answer.status, answer.headers.get("X-Message-Id") or "", body)
         except urllib.error.HTTPError as error:
             self._refuse(error)
         except ssl.SSLCertVerificationError as error:
@@ -183,8 +189,13 @@ class Answer:
     body: bytes
 
 
+def _length_of(text: str) -> int:
+    """The length that an answer tells; 0: it tells none that can be read, and ends with its connection."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS else 0
+
+
 def _all_of(answer: IO[bytes], length: int) -> bytes:
-    body = answer.read(length or MOST_BYTES)
+    body = answer.read(length or MOST_BYTES + 1)
     if len(body) < length:
         raise OSError("the answer was cut")
     return body
