@@ -253,6 +253,33 @@ def test_a_site_that_is_stopped_says_farewell_and_one_that_fails_does_too(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_site_is_heard_while_it_loads_its_data(berth: Berth, tmp_path: Path) -> None:
+    code, heard = tmp_path / "slow_owner.py", tmp_path / "heard"
+    code.write_text(
+        "import os, time, signal\nfrom torch import nn\n"
+        "def build_model():\n    return nn.Linear(1, 1)\n"
+        "def site_data(number, sites):\n"
+        "    until = time.monotonic() + 20\n"
+        f"    while not os.path.exists({str(heard)!r}):\n"
+        "        if time.monotonic() > until:\n            raise ValueError('the site fell silent')\n"
+        "        time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    return []\n"
+    )
+
+    def answer(_: str, path: str) -> Answer | None:
+        if len([each for each in berth.requests if each[1] == path]) == 4:
+            heard.touch()
+        if path != "/api/v1/rounds":
+            return None
+        return 200, json.dumps({**SETTINGS, "patience_s": 2.0}).encode(), {}
+
+    berth.answer = answer
+    with pytest.raises(SystemExit):
+        remote.join(berth.link, str(code), f"{code}:site_data", None)
+
+    assert [decode(each).facts["why"] for each in berth.whole] == ["its job was stopped"]
+
+
 def test_a_farewell_takes_at_most_five_seconds(berth: Berth, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = RemoteChannel(Door(berth.link))
     berth.answer = lambda _, __: (503, b"", {})

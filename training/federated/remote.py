@@ -10,10 +10,12 @@ import secrets
 import signal
 import ssl
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from types import FrameType
@@ -23,7 +25,7 @@ from urllib.parse import urlencode, urlsplit
 from training.federated.channels import Gone
 from training.federated.messages import Message, decode, encode
 from training.federated.privacy import Privacy
-from training.federated.site import Local, serve
+from training.federated.site import Local, Site, prepared
 from training.recipes.named import RecipeError
 
 PROTOCOL = 1
@@ -34,6 +36,7 @@ FIRST_PATIENCE_S = 600.0  # until the federation has said its own
 MOST_BYTES = 4 << 30  # of one message
 _MOST_DIGITS = 20  # of a length; Python reads no number of thousands of digits
 _LONGEST_PAUSE_S = 10.0
+_HEARD_EVERY_S = 30.0  # of a site that prepares itself
 _POLL_S = 1.0  # of a site that waits for long
 _OVER = 410
 
@@ -279,7 +282,10 @@ def join(link: str, model: str, data: str, data_path: str | None) -> None:
     run = secrets.token_hex(8)
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        serve(local, int(settings["number"]), channel, run)
+        number = int(settings["number"])
+        with _heard(door):
+            model_here, data_here = prepared(local, number)
+        Site(local, number, model_here, data_here, channel, run).run()
     except Gone as error:
         sys.stdout.write(f"The part of this site is over: {str(error).rstrip('.')}.\n")
     except _Stopped:
@@ -293,6 +299,24 @@ def join(link: str, model: str, data: str, data_path: str | None) -> None:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _heard(door: Door) -> Iterator[None]:
+    """Ask again and again: a site that is silent for as long as the patience is left out, and data may take longer."""
+    is_over = threading.Event()
+
+    def ask() -> None:
+        # What is wrong with an answer, the site hears by its own requests.
+        while not is_over.wait(min(_HEARD_EVERY_S, door.patience_s / 4)):
+            with suppress(Gone, RecipeError, _Behind):
+                door.ask("GET", "", read=_all_of, within_s=door.patience_s / 4)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _stop(_: int, __: FrameType | None) -> NoReturn:
