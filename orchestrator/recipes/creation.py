@@ -92,6 +92,13 @@ def origin_of(user: User, model: ModelVersion) -> Job:
                 reference=model.dataset.reference,
             )
         )
+    if job.spec_fields.get("image"):
+        raise Conflict(
+            Sentence(
+                "{reference} was trained in a container image, where recipes and services of models cannot run yet.",
+                reference=model.dataset.reference,
+            )
+        )
     return job
 
 

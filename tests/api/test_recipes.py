@@ -358,3 +358,16 @@ def test_a_recipe_and_a_service_of_the_owner_keep_the_values(client, with_values
     assert asked["env"] == {"DB": "hidden"}
     assert asked["datasets"][1:] == with_values.spec_fields["datasets"]
     assert Service.objects.get(name="digits").job_fields["env"] == {"DB": "hidden"}
+
+
+def test_a_model_that_was_trained_in_an_image_runs_no_recipe_and_no_service(client, model, trained):
+    fields = {**trained.spec_fields, "image": "docker.io/lab/train:1"}
+    Job.objects.filter(pk=trained.pk).update(spec_fields=fields)
+
+    recipe, service = ask(client), client.send("POST", "/models/digits/service", {})
+
+    assert (recipe.status_code, service.status_code) == (409, 409)
+    for answer in (recipe, service):
+        assert answer.json()["detail"] == (
+            "ada/digits@1 was trained in a container image, where recipes and services of models cannot run yet."
+        )
