@@ -194,7 +194,7 @@ def test_a_report_of_other_things_is_no_report(client, home):
 def test_a_nul_in_a_report_is_left_out(client, home):
     made = Federation.objects.get(pk=begin(client).json()["id"])
     lost = [{"site": 1, "round": 2, "why": "gone\0 away"}]
-    rounds = [{**REPORT["rounds"][0], "metrics": {"accu\0racy": 0.6}}]
+    rounds = [{"round": 1, "sites": 3, "seconds": 0.5, "metrics": {"accu\0racy": 0.6}}]
     leave(home, server_of(made), report={**REPORT, "lost": lost, "rounds": rounds}, result=b"mean")
     end_jobs(made, JobState.SUCCEEDED, of_server=True)
 

@@ -326,7 +326,7 @@ def test_an_export_for_phones_asks_the_program_for_it_and_brings_what_checks_it(
 
 
 @pytest.fixture
-def with_values(model, trained) -> Job:
+def with_values(model, trained):
     """The model's job, with values and an address that are its owner's."""
     fields = {
         **trained.spec_fields,

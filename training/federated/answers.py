@@ -72,7 +72,7 @@ def accused_of(answer: Message, others: Set[int]) -> frozenset[int]:
     numbers = answer.facts.get("unreadable", [])
     if not (isinstance(numbers, list) and all(map(_is_whole, numbers))):
         raise Unreadable("it sent something else than its update")
-    if not others.issuperset(numbers):
+    if not frozenset(numbers) <= others:
         raise Unreadable("it says that it cannot read shares that it was not sent")
     return frozenset(numbers)
 
