@@ -76,7 +76,8 @@ def change_service(request: HttpRequest, name: str) -> HttpResponse:
     rules, job = _read(form)
     if not form.errors:
         body: dict[str, Any] = dict(rules)
-        if form.may_change_job and (form.code.sha256 or job != _stored_job(service)):
+        is_new = form.code.sha256 or job != _stored_job(service) or listing.problem_of(service)
+        if form.may_change_job and is_new:
             body["job"] = {**job, "source": {"bundle": form.code.sha256 or service.bundle}}
         _send(request, form, "PATCH", f"/api/v1/services/{quote(service.name)}", body)
     if form.errors:

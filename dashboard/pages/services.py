@@ -78,7 +78,7 @@ def _page(
         **shown,
         "service": found,
         "is_model": bool(stored.get("module")),
-        "reads": [str(each) for each in stored.get("datasets") or []],
+        "reads": listing.datasets_of(found),
         "needs": _needs(stored),
         "keys": list(found.keys.all()),
         "made": made,

@@ -10,7 +10,7 @@ from dashboard.parts import forms
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.models import Service
 from orchestrator.services import asking
-from orchestrator.services.creation import NOT_FOR_REPLICAS
+from orchestrator.services.creation import is_kept
 from orchestrator.spec.job_spec import JobFields
 
 RULES = (
@@ -131,15 +131,13 @@ def read_rules(texts: Mapping[str, str]) -> tuple[JsonObject, dict[str, list[str
 
 
 def read_job(texts: Mapping[str, str], kept: Mapping[str, Any]) -> tuple[JobFields, dict[str, list[str]]]:
-    """The fields of the job that a filled form has, over those that the form does not show.
+    """The fields of the job that a filled form has, over those that the form does not show; unknown ones go.
 
     Args:
         kept: the job's fields as they are stored.
     """
     job, errors = forms.read_fields({name: texts.get(name, "") for name in _SHOWN}, [])
-    others = {
-        name: value for name, value in kept.items() if name not in _SHOWN and name not in NOT_FOR_REPLICAS
-    }
+    others = {name: value for name, value in kept.items() if name not in _SHOWN and is_kept(name)}
     return {**others, **job}, errors
 
 

@@ -44,10 +44,16 @@ def at_work() -> Iterable[Federation]:
 
 
 def advance_all(federations: Iterable[Federation]) -> None:
-    """In a thread of the agent: making a model of a result copies files."""
+    """In a thread of the agent: making a model of a result copies files.
+
+    One federation that cannot be kept, because what its sites sent is broken, leaves the others alone.
+    """
     try:
         for federation in federations:
-            advance(federation, timezone.now())
+            try:
+                advance(federation, timezone.now())
+            except Exception:
+                logger.exception("Keeping the federation %s failed; retrying", federation)
     except Exception:
         logger.exception("Keeping federations failed; retrying")
     finally:

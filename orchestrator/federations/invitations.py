@@ -203,8 +203,10 @@ def why_over(
     if row.joined_at is None:
         return "nobody joined by its invitation before it expired" if row.expires_at <= now else ""
     patience_s = float(federation.options.get("patience_s", 600.0))
-    silent_s = (now - max(row.seen_at or row.joined_at, watched_since)).total_seconds()
-    return f"it was not heard from for {patience_s:g} s" if silent_s > patience_s else ""
+    silent = now - max(row.seen_at or row.joined_at, watched_since)
+    # It may have been heard later than it was last written.
+    is_silent = silent > timedelta(seconds=patience_s) + SEEN_EVERY
+    return f"it was not heard from for {patience_s:g} s" if is_silent else ""
 
 
 def _check(name: str, life_s: float) -> None:

@@ -11,6 +11,7 @@ from orchestrator.exceptions import Conflict, Impossible, NotFound, Sentence
 from orchestrator.jobs import datasets, promotion
 from orchestrator.jobs.submission import code, intake
 from orchestrator.models import Job, ModelRecipe, ModelVersion
+from orchestrator.people import rights
 from orchestrator.recipes.asking import RecipeSpec, words_of
 from orchestrator.spec.job_spec import RECIPES, JobFields
 
@@ -34,7 +35,7 @@ def create(user: User, model: ModelVersion, asked: RecipeSpec) -> ModelRecipe:
         options["model"] = script_of(origin)
     others = _others(user, model, asked)
     name = _result_name(model, asked)
-    spec = intake.parse_spec(_fields(origin, model, asked, options, others))
+    spec = intake.parse_spec(_fields(user, origin, model, asked, options, others))
     recipe = ModelRecipe(
         kind=asked.recipe,
         source=model,
@@ -91,6 +92,13 @@ def origin_of(user: User, model: ModelVersion) -> Job:
                 reference=model.dataset.reference,
             )
         )
+    if job.spec_fields.get("image"):
+        raise Conflict(
+            Sentence(
+                "{reference} was trained in a container image, where recipes and services of models cannot run yet.",
+                reference=model.dataset.reference,
+            )
+        )
     return job
 
 
@@ -129,7 +137,14 @@ def _result_name(model: ModelVersion, asked: RecipeSpec) -> str:
     return name
 
 
+def same_for(user: User, origin: Job, names: tuple[str, ...] = SAME) -> JobFields:
+    """What a job of this person's takes over from the model's job; values of the environment are only its owner's."""
+    hidden = set() if origin.owner_id == user.pk else {"env"}
+    return {name: origin.spec_fields.get(name) for name in names if name not in hidden}
+
+
 def _fields(
+    user: User,
     origin: Job,
     model: ModelVersion,
     asked: RecipeSpec,
@@ -138,13 +153,14 @@ def _fields(
 ) -> JobFields:
     """The job's fields; data of the model's job stays, except other models that it read."""
     spec, chosen = origin.spec, [model, *others]
+    shown = rights.texts_of(origin, user.pk)["datasets"]
     models = {each.dataset.reference for each in chosen}
-    read = ModelVersion.objects.filter(dataset__name__in=[_name_of(each) for each in spec.datasets])
+    read = ModelVersion.objects.filter(dataset__name__in=[_name_of(each) for each in shown])
     models |= {each.dataset.reference for each in read.select_related("dataset__owner")}
-    data = [each for each in spec.datasets if each not in models]
+    data = [each for each in shown if each not in models]
     names = datasets.names_in_a_job([each.dataset for each in chosen])
     gpus = min(1, spec.gpus) if asked.gpus is None else asked.gpus
-    fields: JobFields = {name: origin.spec_fields.get(name) for name in SAME}
+    fields = same_for(user, origin)
     fields |= {
         "name": asked.job_name or f"{asked.recipe} {model.dataset.name}@{model.dataset.version}",
         "module": RECIPES,

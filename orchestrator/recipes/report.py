@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from orchestrator.exceptions import NotFound
 from orchestrator.jobs import results
@@ -11,7 +11,14 @@ from orchestrator.models import Job
 REPORT = "recipe.json"
 MOST_BYTES = 256 << 10
 AnyReport = TypeVar("AnyReport", bound=BaseModel)
-Text = Annotated[str, Field(max_length=1_000)]
+
+
+def _without_nul(text: str) -> str:
+    """PostgreSQL keeps no NUL in a text."""
+    return text.replace("\0", "")
+
+
+Text = Annotated[str, Field(max_length=1_000), AfterValidator(_without_nul)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -53,7 +60,7 @@ class ReportOut(BaseModel):
         default_factory=list, max_length=10_000, description="parts that stayed as they were"
     )
     error: Text | None = Field(None, description="why the recipe could not work; null: it could")
-    checkpoint: Annotated[str, Field(max_length=100)] | None = Field(
+    checkpoint: Annotated[Text, Field(max_length=100)] | None = Field(
         None, description="of the recipe's job, with the result"
     )
 

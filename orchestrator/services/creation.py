@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from pydantic import ValidationError
 
 from orchestrator.exceptions import Conflict, Forbidden, Malformed, Sentence
 from orchestrator.facts.events import ServiceFact
@@ -140,10 +141,19 @@ def update(
             fields = {**fields, "source": {"bundle": service.bundle}}  # other fields change no code
         job, given["bundle"] = _checked_job(user, fields, script, bundle, uploaded, service.bundle)
         given |= {"job_fields": _fields(job), "pool_id": job.pool}
-        other = _program(given["job_fields"], given["bundle"]) != _program(service.job_fields, service.bundle)
-        if other or any("@" not in name for name in job.datasets):  # the newest version may be another
+        if _is_other(service, given["job_fields"], given["bundle"]) or any(
+            "@" not in name for name in job.datasets
+        ):  # the newest version may be another
             given["revision"] = service.revision + 1
     _set(service, **given, changed_at=timezone.now())
+
+
+def _is_other(service: Service, job_fields: Mapping[str, Any], bundle: str) -> bool:
+    """Whether a job is another program than the stored one; one that cannot be read is another."""
+    try:
+        return _program(job_fields, bundle) != _program(service.job_fields, service.bundle)
+    except ValidationError:
+        return True
 
 
 def _program(job_fields: Mapping[str, Any], bundle: str) -> tuple[dict[str, Any], str]:
@@ -155,7 +165,13 @@ def _program(job_fields: Mapping[str, Any], bundle: str) -> tuple[dict[str, Any]
 
 def _asked(service: Service) -> dict[str, Any]:
     """The fields of its job as they were asked for."""
-    return {name: value for name, value in service.job_fields.items() if name not in NOT_FOR_REPLICAS}
+    stored = service.job_fields if isinstance(service.job_fields, dict) else {}
+    return {name: value for name, value in stored.items() if is_kept(name)}
+
+
+def is_kept(name: str) -> bool:
+    """Whether a stored field goes on into the job of a changed service; those of other versions do not."""
+    return name in JobSpec.model_fields and name not in NOT_FOR_REPLICAS
 
 
 def stop(service: Service, *, by: str) -> None:

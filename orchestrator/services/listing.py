@@ -59,6 +59,13 @@ def words_of(service: Service) -> str:
     return " ".join(map(str, words)) if isinstance(words, list) else str(words)
 
 
+def datasets_of(service: Service) -> list[str]:
+    """The data that its replicas read, as far as what is stored can be read."""
+    fields = service.job_fields if isinstance(service.job_fields, dict) else {}
+    named = fields.get("datasets")
+    return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
+
+
 def problem_of(service: Service) -> str:
     """Why no replica of it could be submitted by what is stored; empty: one could."""
     try:

@@ -9,8 +9,8 @@ from orchestrator.exceptions import Conflict, Impossible, Sentence
 from orchestrator.jobs import datasets
 from orchestrator.models import Job, ModelVersion, Service
 from orchestrator.recipes.asking import ServeSpec
-from orchestrator.recipes.creation import SAME, inherited, origin_of, script_of
-from orchestrator.services import asking, creation
+from orchestrator.recipes.creation import SAME, inherited, origin_of, same_for, script_of
+from orchestrator.services import asking, creation, listing
 from orchestrator.spec.job_spec import RECIPES, JobFields
 
 HEALTH_PATH: Final = "/health"
@@ -42,7 +42,7 @@ def serve(user: User, model: ModelVersion, asked: ServeSpec) -> Service:
     spec = asking.parse(
         {
             "name": asked.name or name_for(model),
-            "job": _fields(origin, model, asked, function),
+            "job": _fields(user, origin, model, asked, function),
             "min_replicas": asked.min_replicas,
             "health_path": HEALTH_PATH,
         }
@@ -61,20 +61,20 @@ def services_of(models: list[ModelVersion], user: User) -> dict[int, list[Servic
     by_reference = {model.dataset.reference: model.pk for model in models}
     found: dict[int, list[Service]] = {model.pk: [] for model in models}
     for service in Service.objects.visible_to(user).select_related("owner") if models else ():
-        for reference in service.job_fields.get("datasets") or []:
+        for reference in listing.datasets_of(service):
             if reference in by_reference:
                 found[by_reference[reference]].append(service)
     return found
 
 
-def _fields(origin: Job, model: ModelVersion, asked: ServeSpec, function: str) -> JobFields:
+def _fields(user: User, origin: Job, model: ModelVersion, asked: ServeSpec, function: str) -> JobFields:
     spec = origin.spec
     (name,) = datasets.names_in_a_job([model.dataset])
     gpus = min(1, spec.gpus) if asked.gpus is None else asked.gpus
     if not gpus and asked.gpu_memory_gib is not None:
         sentence = "A replica without a GPU has no memory of one; leave it out, or give one GPU."
         raise Impossible(sentence, fields={"gpu_memory_gib": [sentence]})
-    fields: JobFields = {each: origin.spec_fields.get(each) for each in _SAME}
+    fields = same_for(user, origin, _SAME)
     fields |= {
         "module": RECIPES,
         "args": ["serve", f"--weights={{dataset:{name}}}", f"--model={function}"],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 
 from orchestrator.federations import controller
@@ -188,6 +189,34 @@ def test_a_report_of_other_things_is_no_report(client, home):
     leave(home, server_of(made), report={"rounds": "many"})
 
     assert client.send("GET", f"/federated/{made.pk}").json()["report"]["rounds"] == []
+
+
+def test_a_nul_in_a_report_is_left_out(client, home):
+    made = Federation.objects.get(pk=begin(client).json()["id"])
+    lost = [{"site": 1, "round": 2, "why": "gone\0 away"}]
+    rounds = [{"round": 1, "sites": 3, "seconds": 0.5, "metrics": {"accu\0racy": 0.6}}]
+    leave(home, server_of(made), report={**REPORT, "lost": lost, "rounds": rounds}, result=b"mean")
+    end_jobs(made, JobState.SUCCEEDED, of_server=True)
+
+    report = advance(made).report
+
+    assert report["lost"][0]["why"] == "gone away"  # PostgreSQL keeps no NUL
+    assert report["rounds"][0]["metrics"] == {"accuracy": 0.6}
+
+
+def test_a_federation_that_cannot_be_kept_leaves_the_others_alone(client, caplog, monkeypatch):
+    broken = Federation.objects.get(pk=begin(client).json()["id"])
+    well = Federation.objects.get(pk=begin(client).json()["id"])
+    Federation.objects.filter(pk=broken.pk).update(options=["no", "object"])
+    monkeypatch.setattr(connection, "close", lambda: None)  # the test goes on with it
+    for each in (broken, well):
+        end_jobs(each, JobState.FAILED, of_server=True)
+
+    controller.advance_all(Federation.objects.order_by("pk"))
+    well.refresh_from_db()
+
+    assert well.state == "failed"
+    assert f"Keeping the federation {broken} failed" in caplog.text
 
 
 def test_stopping_stops_all_jobs_and_repeating_it_is_harmless(client):

@@ -244,6 +244,19 @@ def test_a_site_that_falls_silent_is_told_of_after_its_patience(site, federation
     assert "left out" in site.send("GET", "/messages").json()["detail"]
 
 
+def test_a_site_that_asked_within_its_patience_is_no_silent_one(site, federation):
+    Federation.objects.filter(pk=federation.pk).update(options={**federation.options, "patience_s": 3.0})
+    federation.refresh_from_db()
+    site.send("GET")
+    heard = FederationInvitation.objects.get(federation=federation).seen_at
+    told = exchanges.root_of(federation.pk) / "told" / "2"
+
+    controller.advance(federation, heard + timedelta(seconds=7.5))  # it may have asked 4.9 s later
+    assert not told.exists()
+    controller.advance(federation, heard + timedelta(seconds=8.5))
+    assert told.exists()
+
+
 def test_a_site_hears_that_its_federation_is_over(client, site, federation, home):
     site.send("GET")
     leave(home, server_of(federation))

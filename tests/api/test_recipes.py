@@ -323,3 +323,51 @@ def test_an_export_for_phones_asks_the_program_for_it_and_brings_what_checks_it(
     assert recipe.job is not None
     assert {"--mobile", "--no-onnx"} <= set(recipe.job.spec.args)
     assert {"onnx", "onnxscript", "onnxruntime"} <= set(recipe.job.spec.with_packages)
+
+
+@pytest.fixture
+def with_values(model, trained):
+    """The model's job, with values and an address that are its owner's."""
+    fields = {
+        **trained.spec_fields,
+        "env": {"DB": "hidden"},
+        "datasets": ["https://data.example.org/a.csv?key=hidden"],
+    }
+    Job.objects.filter(pk=trained.pk).update(spec_fields=fields)
+    trained.refresh_from_db()
+    return trained
+
+
+def test_a_recipe_and_a_service_of_another_person_get_no_values_of_the_owner(client_of, root, with_values):
+    other = client_of(root)
+
+    recipe = other.send("POST", "/models/ada/digits/recipes", {"recipe": "evaluate"})
+    service = other.send("POST", "/models/ada/digits/service", {})
+
+    assert (recipe.status_code, service.status_code) == (201, 201), (recipe.json(), service.json())
+    asked = Job.objects.get(pk=recipe.json()["job"]).spec_fields
+    assert asked["datasets"] == ["ada/digits@1", "https://data.example.org/a.csv"]
+    assert "hidden" not in f"{asked} {Service.objects.get(name='digits').job_fields}"
+
+
+def test_a_recipe_and_a_service_of_the_owner_keep_the_values(client, with_values):
+    recipe = ask(client, "evaluate")
+    client.send("POST", "/models/digits/service", {})
+
+    asked = Job.objects.get(pk=recipe.json()["job"]).spec_fields
+    assert asked["env"] == {"DB": "hidden"}
+    assert asked["datasets"][1:] == with_values.spec_fields["datasets"]
+    assert Service.objects.get(name="digits").job_fields["env"] == {"DB": "hidden"}
+
+
+def test_a_model_that_was_trained_in_an_image_runs_no_recipe_and_no_service(client, model, trained):
+    fields = {**trained.spec_fields, "image": "docker.io/lab/train:1"}
+    Job.objects.filter(pk=trained.pk).update(spec_fields=fields)
+
+    recipe, service = ask(client), client.send("POST", "/models/digits/service", {})
+
+    assert (recipe.status_code, service.status_code) == (409, 409)
+    for answer in (recipe, service):
+        assert answer.json()["detail"] == (
+            "ada/digits@1 was trained in a container image, where recipes and services of models cannot run yet."
+        )

@@ -11,8 +11,10 @@ from django.utils import timezone
 from dashboard.parts import service_fields
 from orchestrator.facts.events import ServiceFact
 from orchestrator.facts.record import fact
+from orchestrator.jobs import promotion
 from orchestrator.models import JobState, Service, ServiceReplica
 from orchestrator.services import keys
+from tests.api.test_models import trained as trained
 from tests.dashboard.markup import html_of
 
 
@@ -281,6 +283,38 @@ def test_a_service_whose_stored_job_is_broken_leaves_the_pages_of_all_others(
     assert "/services/well" in html_of(listed)
     assert "No replica can be submitted" in html_of(listed)
     assert "No replica can be submitted" in html_of(own)
+
+
+@pytest.mark.parametrize("stored", BROKEN, ids=["unknown field", "wrong types", "no object"])
+def test_a_service_whose_stored_job_is_broken_is_mended_by_its_form(
+    reader, ada, make_service, make_device, store_script, stored
+):
+    make_device(0)
+    service = make_service("broken", job_fields=stored, bundle=store_script(b"print(1)\n"))
+    form = service_fields.texts_of(service) | {"command": "python serve.py", "gpus": "1"}
+
+    answer = reader(ada).post("/services/broken/change", form)
+
+    service.refresh_from_db()
+    assert answer.status_code == 302, html_of(answer)
+    assert service.job_fields["command"] == ["python", "serve.py"]
+    assert service.revision == 2
+    assert "No replica can be submitted" not in html_of(reader(ada).get("/services/broken"))
+
+
+@pytest.mark.parametrize(
+    "stored", [["a", "list"], {"datasets": [["digits@1"], {}, 3]}, {"datasets": 5}], ids=str
+)
+def test_a_broken_service_leaves_the_pages_of_models(reader, ada, make_service, trained, stored):
+    made = promotion.promote(ada, trained, name="digits")
+    make_service("broken", job_fields=stored)
+    make_service("well", job_fields={"command": ["x"], "datasets": ["ada/digits@1"]})
+
+    page = reader(ada).get(f"/models/{made.dataset.reference}")
+
+    assert page.status_code == 200
+    assert "/services/well" in html_of(page)
+    assert reader(ada).get("/services/broken").status_code == 200
 
 
 def test_a_broken_reason_of_one_service_leaves_the_list(reader, ada, make_service):

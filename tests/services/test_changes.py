@@ -79,3 +79,21 @@ def test_same_job_given_again_takes_the_newest_version_of_its_data(service, ada,
 
 def test_other_code_replaces_the_replicas(service):
     assert change(service, code(b"print('serves more')\n")) == 2
+
+
+@pytest.mark.parametrize("stored", [{"command": "python", "of_an_old_version": 3}, ["a", "list"]], ids=str)
+def test_a_stored_job_that_cannot_be_read_is_another_program(service, stored):
+    Service.objects.filter(pk=service.pk).update(job_fields=stored)
+    service.refresh_from_db()
+
+    assert change(service, job=JOB) == 2
+    assert service.job_fields["command"] == JOB["command"]
+
+
+def test_new_code_drops_stored_fields_of_other_versions(service):
+    fields = {**service.job_fields, "of_an_old_version": 3}
+    Service.objects.filter(pk=service.pk).update(job_fields=fields)
+    service.refresh_from_db()
+
+    assert change(service, code(b"print('new')\n")) == 2
+    assert "of_an_old_version" not in service.job_fields

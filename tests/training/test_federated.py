@@ -1,5 +1,6 @@
 """Federated rounds learn as well as central training, while the server sees nothing but sums."""
 
+import dataclasses
 import math
 import multiprocessing
 import os
@@ -322,6 +323,8 @@ def lie(answer: Message) -> Message:
             4,
             id="one that accuses another",
         ),
+        pytest.param("mask", saying(unreadable=[999]), "was not sent", 4, id="one that accuses nobody"),
+        pytest.param("mask", saying(unreadable=[1]), "was not sent", 4, id="one that accuses itself"),
         pytest.param("mask", lambda answer: encode(answer)[:40], "are no message", 4, id="cut in its head"),
         pytest.param("mask", lambda _: b"\xff" * 50, "are no message", 4, id="bytes"),
         pytest.param("unmask", saying(shares={}), "shares of other sites", 5, id="nothing uncovered"),
@@ -350,6 +353,16 @@ def test_an_odd_site_is_left_out_with_its_reason_and_the_others_go_on(
     assert why in server.lost[0].why
     assert server.summed == 4
     assert accuracy(server.model, code) > 0.3
+
+
+@pytest.mark.parametrize("accused", [[999], [1], [-1, 0]], ids=str)
+def test_a_site_of_three_that_accuses_nobody_ends_the_rounds(code: Path, accused: list[int]) -> None:
+    local = dataclasses.replace(local_of(code), sites=3)
+    server = server_of(local, {1: odd_at("mask", saying(unreadable=accused))})
+
+    with server, pytest.raises(TooFewSites, match="was not sent"):
+        server.round(1)
+    assert [each.site for each in server.lost] == [1]
 
 
 def test_an_answer_that_comes_twice_counts_once(code: Path) -> None:

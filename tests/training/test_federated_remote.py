@@ -48,7 +48,7 @@ class Berth:
                     self.close_connection = True
                     return
                 self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -175,6 +175,31 @@ def test_the_secret_follows_no_redirect(berth: Berth) -> None:
     assert [path for _, path in berth.requests] == ["/api/v1/rounds"]
 
 
+def test_no_proxy_sees_an_invitation_to_this_machine(berth: Berth, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Berth()
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, proxy.link.partition("/federated")[0])
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    settings = Door(berth.link, patience_s=2).settings()
+    proxy.close()
+
+    assert settings["name"] == "clinic-b"
+    assert not proxy.requests
+
+
+@pytest.mark.parametrize("length", ["-1", "many", "²", "9" * 5_000, "5000", "1001"])
+def test_an_answer_is_bounded_whatever_length_it_tells(
+    berth: Berth, monkeypatch: pytest.MonkeyPatch, length: str
+) -> None:
+    monkeypatch.setattr(remote, "MOST_BYTES", 1_000)
+    berth.answer = lambda _, __: (200, b"x" * 5_000, {"Content-Length": length})
+
+    with pytest.raises(Gone, match=r"more than 1,000 bytes"):
+        Door(berth.link, patience_s=1).settings()
+
+
 def test_a_berth_that_does_not_answer_is_given_up_after_the_patience(berth: Berth) -> None:
     berth.close()
     began_s = time.monotonic()
@@ -226,6 +251,33 @@ def test_a_site_that_is_stopped_says_farewell_and_one_that_fails_does_too(
     assert [each.kind for each in said] == ["farewell", "farewell"]
     assert [each.facts["why"] for each in said] == ["its job was stopped", "its job has failed"]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_site_is_heard_while_it_loads_its_data(berth: Berth, tmp_path: Path) -> None:
+    code, heard = tmp_path / "slow_owner.py", tmp_path / "heard"
+    code.write_text(
+        "import os, time, signal\nfrom torch import nn\n"
+        "def build_model():\n    return nn.Linear(1, 1)\n"
+        "def site_data(number, sites):\n"
+        "    until = time.monotonic() + 20\n"
+        f"    while not os.path.exists({str(heard)!r}):\n"
+        "        if time.monotonic() > until:\n            raise ValueError('the site fell silent')\n"
+        "        time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    return []\n"
+    )
+
+    def answer(_: str, path: str) -> Answer | None:
+        if len([each for each in berth.requests if each[1] == path]) == 4:
+            heard.touch()
+        if path != "/api/v1/rounds":
+            return None
+        return 200, json.dumps({**SETTINGS, "patience_s": 2.0}).encode(), {}
+
+    berth.answer = answer
+    with pytest.raises(SystemExit):
+        remote.join(berth.link, str(code), f"{code}:site_data", None)
+
+    assert [decode(each).facts["why"] for each in berth.whole] == ["its job was stopped"]
 
 
 def test_a_farewell_takes_at_most_five_seconds(berth: Berth, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.training.recipe_models import SOURCES, train_owner, write_owner
 from training.checkpoint import store
-from training.recipes import changing, export, layers, low_bits, measure, mobile, named, weights
+from training.recipes import changing, explain, export, layers, low_bits, measure, mobile, named, weights
 from training.recipes.__main__ import main, run
 from training.recipes.gate import REPORT, Report
 from training.recipes.named import RecipeError
@@ -217,6 +217,29 @@ def test_conductance_of_a_linear_path_is_the_share_of_each_unit() -> None:
 
     wanted = (model[0](rows) - model[0](torch.zeros(1, 3))) * model[1].weight
     assert torch.allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "unit", "count"),
+    [
+        pytest.param(nn.Conv1d(2, 3, 3), (2, 8), "channel", 3, id="convolution"),
+        pytest.param(nn.Linear(8, 6), (2, 8), "position", 2, id="sequence"),
+        pytest.param(nn.Linear(8, 6), (8,), "unit", 6, id="row"),
+    ],
+)
+def test_conductance_is_shown_by_channel_position_or_unit(
+    layer: nn.Module, shape: tuple[int, ...], unit: str, count: int
+) -> None:
+    model = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(2))
+    inputs = torch.randn(4, *shape)
+
+    found = explain.explain(model, ((inputs,), torch.zeros(4)), "0")
+    assert found.conductance is not None
+    rows = explain.rows_of_units(found.conductance[0], has_channels=found.has_channels)
+
+    sums = found.conductance[0].reshape(count, -1).sum(1)
+    assert sorted(each[unit] for each in rows) == list(range(count))
+    assert all(each["conductance"] == pytest.approx(float(sums[int(each[unit])]), abs=1e-5) for each in rows)
 
 
 def test_a_layer_is_named_and_one_that_there_is_not_is_refused_with_those_there_are(recipe: Recipes) -> None:

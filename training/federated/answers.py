@@ -60,15 +60,20 @@ def levels_of(answer: Message, count: int) -> Levels:
     return np.frombuffer(answer.data, np.uint64)
 
 
-def accused_of(answer: Message) -> frozenset[int]:
+def accused_of(answer: Message, others: Set[int]) -> frozenset[int]:
     """The sites whose shares a site could not read; none if it sent its update.
 
+    Args:
+        others: the sites whose shares it was sent.
+
     Raises:
-        Unreadable: something else.
+        Unreadable: something else, or sites that it was sent nothing of.
     """
     numbers = answer.facts.get("unreadable", [])
     if not (isinstance(numbers, list) and all(map(_is_whole, numbers))):
         raise Unreadable("it sent something else than its update")
+    if not frozenset(numbers) <= others:
+        raise Unreadable("it says that it cannot read shares that it was not sent")
     return frozenset(numbers)
 
 

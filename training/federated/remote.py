@@ -10,10 +10,12 @@ import secrets
 import signal
 import ssl
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from types import FrameType
@@ -23,7 +25,7 @@ from urllib.parse import urlencode, urlsplit
 from training.federated.channels import Gone
 from training.federated.messages import Message, decode, encode
 from training.federated.privacy import Privacy
-from training.federated.site import Local, serve
+from training.federated.site import Local, Site, prepared
 from training.recipes.named import RecipeError
 
 PROTOCOL = 1
@@ -32,7 +34,9 @@ ANSWER_S = 60.0  # of one request
 FAREWELL_S = 5.0  # of a site that is being stopped
 FIRST_PATIENCE_S = 600.0  # until the federation has said its own
 MOST_BYTES = 4 << 30  # of one message
+_MOST_DIGITS = 20  # of a length; Python reads no number of thousands of digits
 _LONGEST_PAUSE_S = 10.0
+_HEARD_EVERY_S = 30.0  # of a site that prepares itself
 _POLL_S = 1.0  # of a site that waits for long
 _OVER = 410
 
@@ -76,9 +80,13 @@ class Door:
             )
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/federated')}/api/v1/rounds"
         self._secret = parts.fragment
-        self._opener = urllib.request.build_opener(
-            _NoRedirect, urllib.request.HTTPSHandler(context=ssl.create_default_context())
-        )
+        handlers: list[urllib.request.BaseHandler] = [
+            _NoRedirect(),
+            urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+        ]
+        if parts.scheme == "http":  # stays on this machine, so no proxy may see it
+            handlers.append(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(*handlers)
 
     @property
     def host(self) -> str:
@@ -134,10 +142,11 @@ class Door:
         request = urllib.request.Request(self._base + path, data, headers, method=method)  # noqa: S310 - checked above
         try:
             with self._opener.open(request, timeout=timeout_s) as answer:
-                length = int(answer.headers.get("Content-Length") or 0)
-                if length > MOST_BYTES:
-                    raise Gone(f"{self.host} sent a message of {length:,} bytes")
-                return Answer(answer.status, answer.headers.get("X-Message-Id") or "", read(answer, length))
+                length = _length_of(answer.headers.get("Content-Length") or "")
+                body = read(answer, length) if length <= MOST_BYTES else b""
+                if max(length, len(body)) > MOST_BYTES:
+                    raise Gone(f"{self.host} sent a message of more than {MOST_BYTES:,} bytes")
+                return Answer(answer.status, answer.headers.get("X-Message-Id") or "", body)
         except urllib.error.HTTPError as error:
             self._refuse(error)
         except ssl.SSLCertVerificationError as error:
@@ -183,8 +192,13 @@ class Answer:
     body: bytes
 
 
+def _length_of(text: str) -> int:
+    """The length that an answer tells; 0: it tells none that can be read, and ends with its connection."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS else 0
+
+
 def _all_of(answer: IO[bytes], length: int) -> bytes:
-    body = answer.read(length or MOST_BYTES)
+    body = answer.read(length or MOST_BYTES + 1)
     if len(body) < length:
         raise OSError("the answer was cut")
     return body
@@ -268,7 +282,10 @@ def join(link: str, model: str, data: str, data_path: str | None) -> None:
     run = secrets.token_hex(8)
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        serve(local, int(settings["number"]), channel, run)
+        number = int(settings["number"])
+        with _heard(door):
+            model_here, data_here = prepared(local, number)
+        Site(local, number, model_here, data_here, channel, run).run()
     except Gone as error:
         sys.stdout.write(f"The part of this site is over: {str(error).rstrip('.')}.\n")
     except _Stopped:
@@ -282,6 +299,24 @@ def join(link: str, model: str, data: str, data_path: str | None) -> None:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _heard(door: Door) -> Iterator[None]:
+    """Ask again and again: a site that is silent for as long as the patience is left out, and data may take longer."""
+    is_over = threading.Event()
+
+    def ask() -> None:
+        # What is wrong with an answer, the site hears by its own requests.
+        while not is_over.wait(min(_HEARD_EVERY_S, door.patience_s / 4)):
+            with suppress(Gone, RecipeError, _Behind):
+                door.ask("GET", "", read=_all_of, within_s=door.patience_s / 4)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _stop(_: int, __: FrameType | None) -> NoReturn:

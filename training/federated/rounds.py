@@ -78,13 +78,7 @@ class Server:
         weights = parameters_to_vector(self.model.parameters()).detach().float()
         asked = len(self.numbers)
         trained = self._train(weights)
-        while True:
-            self._require_enough(trained)
-            try:
-                total, self.summed = self._sum(trained, len(weights) + 1)
-                break
-            except _NotEnough:
-                trained = [site for site in trained if site in self._line.runs]
+        total = self._sum_among(trained, len(weights) + 1)
         if self.local.privacy is not None:  # each survivor added its share of the noise
             self.spent.add(self.local.privacy, self.summed / asked)
         if not total[-1] > 0:
@@ -110,6 +104,23 @@ class Server:
         data = weights.numpy().tobytes()
         request = Message("train", {"label": self._label(), "sites": len(asked)}, data)
         return sorted(self._line.ask(dict.fromkeys(asked, request), "trained"))
+
+    def _sum_among(self, trained: list[int], count: int) -> Tensor:
+        """The sum of the sites that stay to its end; each time that it begins again, fewer are left.
+
+        Raises:
+            TooFewSites: fewer than three sites are left.
+            RecipeError: it began again though no site was left out.
+        """
+        for _ in range(len(trained) + 1):
+            self._require_enough(trained)
+            try:
+                total, self.summed = self._sum(trained, count)
+            except _NotEnough:
+                trained = [site for site in trained if site in self._line.runs]
+            else:
+                return total
+        raise RecipeError(f"Round {self._line.round} cannot be summed: it began again too often.")
 
     def _sum(self, trained: list[int], count: int) -> tuple[Tensor, int]:
         """The sum of the sites' updates with that of their weights, and how many sites it is of."""
@@ -166,8 +177,8 @@ class Server:
                 "sealed": {other: sealed[other].shares[site] for other in sealed if other != site},
             }
 
-        def read(_: int, answer: Message) -> Levels | frozenset[int]:
-            return accused_of(answer) or levels_of(answer, count)
+        def read(site: int, answer: Message) -> Levels | frozenset[int]:
+            return accused_of(answer, sealed.keys() - {site}) or levels_of(answer, count)
 
         answers = self._ask_all(sealed, "mask", request, self._least(roster), read)
         accused = {site: answer for site, answer in answers.items() if isinstance(answer, frozenset)}

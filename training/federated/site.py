@@ -45,12 +45,17 @@ def serve(local: Local, number: int, channel: Channel, run: str | None = None) -
         run: a name of this process; None makes one.
     """
     try:
-        torch.set_num_threads(1)
-        torch.manual_seed(local.seed * 1_000 + number)
-        model = named.build_model(local.model)
-        Site(local, number, model, site_data(local, number), channel, run).run()
+        model, data = prepared(local, number)
+        Site(local, number, model, data, channel, run).run()
     finally:  # an error must close it, or the server would wait
         channel.close()
+
+
+def prepared(local: Local, number: int) -> tuple[nn.Module, Samples]:
+    """The untrained model and the data of one site, by its owner's code, which may take long."""
+    torch.set_num_threads(1)
+    torch.manual_seed(local.seed * 1_000 + number)
+    return named.build_model(local.model), site_data(local, number)
 
 
 class Site:

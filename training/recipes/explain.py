@@ -27,6 +27,7 @@ class Explanation:
     )
     layer: str  # whose units ``conductance`` is of; empty for a model without such a layer
     conductance: Tensor | None  # in the shape of the layer's output
+    has_channels: bool  # the layer is a convolution, whose units are channels
     through_layer: float  # share of the answers that flows through it; a residual path goes around it
 
 
@@ -63,10 +64,19 @@ def explain(model: nn.Module, batch: Batch, layer: str | None = None) -> Explana
         integrated, saliency = integrated.sum(-1), saliency.sum(-1)
     name = layer or layers.before_head(model, lambda: forward(start.detach().requires_grad_()))
     if name is None:
-        return Explanation(integrated, saliency, answers, float(error), "", None, 0.0)
+        return Explanation(integrated, saliency, answers, float(error), "", None, False, 0.0)
     conductance = layers.conductance(model, name, chosen, start, STEPS)
     through = float(conductance.sum() / expected.sum()) if expected.sum() else 0.0
-    return Explanation(integrated, saliency, answers, float(error), name, conductance, round(through, 3))
+    return Explanation(
+        integrated,
+        saliency,
+        answers,
+        float(error),
+        name,
+        conductance,
+        layers.has_channels(model, name),
+        round(through, 3),
+    )
 
 
 def _by_class(outputs: Tensor) -> Tensor:
@@ -137,12 +147,13 @@ def show(explanation: Explanation, batch: Batch) -> int:
             count += 1
         if explanation.conductance is not None:
             title = f"conductance of {explanation.layer}, {name}"
-            _show_conductance(title, explanation.conductance[index].cpu().float(), inputs[index])
+            values = explanation.conductance[index].cpu().float()
+            _show_conductance(title, values, inputs[index], has_channels=explanation.has_channels)
             count += 1
     return count
 
 
-def _show_conductance(title: str, values: Tensor, sample: Tensor) -> None:
+def _show_conductance(title: str, values: Tensor, sample: Tensor, *, has_channels: bool) -> None:
     """Report what flows through the layer: a picture over the input's own size, else the units that matter most."""
     is_image = sample.is_floating_point() and sample.ndim in (2, 3) and values.ndim == 3
     if is_image:
@@ -150,12 +161,20 @@ def _show_conductance(title: str, values: Tensor, sample: Tensor) -> None:
         picture = nn.functional.interpolate(_picture(values)[None, None], size=size, mode="nearest")[0, 0]
         default_reporter().report(1, image={title: picture})
         return
-    # Of a sequence the positions: their features together are what one reads.
-    unit = "unit" if values.ndim == 1 else "position"
+    default_reporter().report(1, table={title: rows_of_units(values, has_channels=has_channels)})
+
+
+def rows_of_units(values: Tensor, *, has_channels: bool) -> list[dict[str, float]]:
+    """The units of a layer that matter most for one sample.
+
+    Of a convolution they are channels with all their positions, of another layer of a sequence positions with all
+    their features.
+    """
+    several = "channel" if has_channels else "position"
+    unit = "unit" if values.ndim == 1 else several
     flat = values if values.ndim == 1 else values.flatten(1).sum(1)
     order = flat.abs().argsort(descending=True)[:MOST_FEATURES].tolist()
-    rows = [{unit: each, "conductance": float(flat[each])} for each in order]
-    default_reporter().report(1, table={title: rows})
+    return [{unit: each, "conductance": float(flat[each])} for each in order]
 
 
 def _picture(values: Tensor) -> Tensor:

@@ -7,6 +7,14 @@ from torch import Tensor, nn
 
 from training.recipes.named import RecipeError
 
+_CONVOLUTIONS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
 _KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 MOST_NAMED = 8  # layers in a sentence
 
@@ -31,6 +39,11 @@ def before_head(model: nn.Module, run: Callable[[], object]) -> str | None:
             hook.remove()
     ran = list(dict.fromkeys(names))
     return ran[-2] if len(ran) > 1 else None
+
+
+def has_channels(model: nn.Module, name: str) -> bool:
+    """Whether a layer answers each sample with channels before positions, as convolutions do."""
+    return isinstance(model.get_submodule(name), _CONVOLUTIONS)
 
 
 def conductance(
