@@ -169,13 +169,16 @@ class Rewrites:
             return _Turn.EVEN, parts
         if _are_apart(numbers, lambda number: number > 0):
             return _Turn.BETWEEN_SHARDS, parts
+        sure = {
+            path: number
+            for path, number in numbers.items()
+            if number is not None and path not in self._missed
+        }
+        if len(set(sure.values())) > 1:
+            return _Turn.BETWEEN_SHARDS if _are_apart(sure, int) else _Turn.LATE, parts
         # What appeared may have been written more than once since the look before.
         is_first = not kept and set(numbers.values()) == {1}
-        if None in numbers.values() or self._missed & parts.keys() or is_first:
-            return _Turn.UNKNOWN, parts
-        if len(set(numbers.values())) == 1:
-            return _Turn.EVEN, parts
-        return _Turn.BETWEEN_SHARDS if _are_apart(numbers, int) else _Turn.LATE, parts
+        return _Turn.UNKNOWN if is_first or len(sure) < len(numbers) else _Turn.EVEN, parts
 
     def _written(self, path: str, signature: Signature, kept: Mapping[str, int]) -> int | None:
         """How often a file was written since its save was kept, or since it appeared; None if nobody can tell."""
