@@ -1,7 +1,6 @@
 """Turns the files of a script into generations: one for each checkpoint, with the loose files beside it."""
 
 import json
-import math
 import os
 import re
 import time
@@ -179,8 +178,7 @@ class Collector:
     def _is_of_one_save(self, save: Save, writer_alive: Callable[[], bool], *, last: bool) -> bool:
         """Whether no file of the checkpoint is of an earlier save than the others."""
         if last:
-            quick_s = math.inf if writer_alive() else self.quick_s
-            return self._rewrites.was_one_save(save, quick_s)
+            return self._rewrites.was_one_save(save, self.quick_s, by_itself=writer_alive())
         quiet_s = time.time() - max(signature[3] for signature in save.files.values()) / 1e9
         if self._rewrites.is_one_save(save):
             return True

@@ -4,12 +4,17 @@ Between two saves' files, nothing about a single file shows that its neighbours 
 file has been written equally often since the checkpoint was last kept; and, where looks may have missed a write, the
 folder has been quiet for longer than the longest pause between the writes of its files.  That pause holds the training
 between the two saves if the files are of two.
+
+Not every file is written in each save: ``best.pt`` is not.  Of files of one save none is ever two writes behind another, so
+one that once was has a rhythm of its own.
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -18,11 +23,26 @@ from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, NUMBERED_F
 from orchestrator.store.checkpoints.saves import Save, Signature
 from orchestrator.store.checkpoints.step_names import is_part_of_many
 
-# Files of one save are written in turns.  One that lags this many writes behind another has its own rhythm, such as
-# ``best.pt``, a base model that is written once, or a shard of a GPU that the job no longer has.
-OWN_RHYTHM_WRITES = 3
+# Files of one save are written in turns.  One that was this many writes behind another has its own rhythm, such as
+# ``best.pt``, or a base model that is written once.
+OWN_RHYTHM_WRITES = 2
+SHARD_OWN_RHYTHM_WRITES = 3  # such as the shard of a GPU that the job no longer has
+UNSURE_WRITES = 1  # more, where the first look may have come between two files of a save
+# A file that is one write behind is due, or was not written this time.  It is not due any more once the folder has been
+# quiet for this many times its longest pause.
+LATE_PAUSES = 3
 LOOKS_PER_SAVE = 2  # fewer looks may miss a write
+MOST_TIMES = 32  # of writes, of each file
 MOST_GONE = 1_000
+
+
+class _Turn(Enum):
+    """How far the files of a checkpoint are in the turn of their writes."""
+
+    EVEN = "each was written equally often"
+    BETWEEN_SHARDS = "some shards of a series were written more often than others"
+    LATE = "another file was written less often than the others"
+    UNKNOWN = "looks may have missed a write"
 
 
 @dataclass(slots=True)
@@ -31,16 +51,26 @@ class _File:
     is_watched: bool  # since it appeared
     pause_s: float  # between the look that found it and the one before
     writes: int = 1  # seen
+    written_ns: list[int] = field(default_factory=list)  # the last of them
     shortest_s: float | None = None  # between two of its writes
     is_open: bool = False
 
     def count(self, signature: Signature) -> None:
-        """Count one more write, unless this is still the one that was under way."""
-        if not self.is_open:
+        """Count one more write, unless this is still the one that was under way, or only a link or other rights."""
+        if not self.is_open and signature[:3] != self.signature[:3]:
             since_s = max(0.0, (signature[3] - self.signature[3]) / 1e9)
             self.shortest_s = since_s if self.shortest_s is None else min(since_s, self.shortest_s)
             self.writes += 1
+            self.written_ns = [*self.written_ns, signature[3]][-MOST_TIMES:]
         self.signature = signature
+
+    def numbered(self, before: int) -> Iterator[tuple[int, int]]:
+        """The numbers of its writes, counted from ``before`` on, and their times."""
+        return enumerate(self.written_ns, self.writes - len(self.written_ns) - before + 1)
+
+    def number_at(self, at_ns: int, before: int) -> int:
+        """How often it was written until then, counted from ``before`` on."""
+        return max(0, self.writes - len(self.written_ns) - before + bisect_right(self.written_ns, at_ns))
 
 
 class Rewrites:
@@ -67,10 +97,13 @@ class Rewrites:
         for path, signature in signatures.items():
             file = self._files.get(path) or self._gone.pop(path, None)
             if file is None:
-                file = _File(signature, is_watched=self._looked_s is not None, pause_s=pause_s)
-            elif file.signature != signature:
+                is_watched = self._looked_s is not None
+                file = _File(signature, is_watched, pause_s, written_ns=[signature[3]])
+                is_new = True
+            elif is_new := file.signature != signature:
                 file.count(signature)
-            file.is_open = path in being_written
+            # One that is open and as it was is about to be written anew.
+            file.is_open = path in being_written and (is_new or file.is_open)
             if file.shortest_s is not None and max(pause_s, file.pause_s) * LOOKS_PER_SAVE > file.shortest_s:
                 self._missed.add(path)
             self._files[path] = file
@@ -104,38 +137,48 @@ class Rewrites:
         Args:
             quiet_s: for how long nothing has been written.
         """
-        even, in_turn = self._is_even(save)
-        return quiet_s > longest_pause_s(in_turn.values()) if even is None else even
+        turn, in_turn = self._turn(save)
+        pause_s = longest_pause_s(in_turn.values())
+        if turn is _Turn.LATE:
+            return quiet_s > LATE_PAUSES * pause_s
+        return turn is _Turn.EVEN or (turn is _Turn.UNKNOWN and quiet_s > pause_s)
 
-    def was_one_save(self, save: Save, quick_s: float) -> bool:
+    def was_one_save(self, save: Save, quick_s: float, *, by_itself: bool) -> bool:
         """Whether all parts are of one save, of a writer that ended.
 
         Args:
             quick_s: the longest pause between two files of one save; a longer one may be the training between two.
+            by_itself: it ended well, so it has finished its save.
         """
-        even, in_turn = self._is_even(save)
-        if even is not None:
-            return even
+        turn, in_turn = self._turn(save)
+        if by_itself:
+            return turn is not _Turn.BETWEEN_SHARDS
+        if turn is not _Turn.UNKNOWN:
+            return turn is _Turn.EVEN
         return self._is_new(save) or longest_pause_s(in_turn.values()) <= quick_s
 
-    def _is_even(self, save: Save) -> tuple[bool | None, dict[str, Signature]]:
-        """Whether all parts were written equally often since the save was kept, None if nobody can tell; and the parts."""
+    def _turn(self, save: Save) -> tuple[_Turn, dict[str, Signature]]:
+        """How far the writes since the save was kept are, and the parts that are written in turn."""
         parts = parts_of(save)
         kept = self._kept.get(save.path, {})
         written = {path: self._written(path, parts[path], kept) for path in parts}
-        most = max((number for number in written.values() if number is not None), default=0)
-        self._own_rhythm |= {path for path, number in written.items() if self._is_late(path, number, most)}
+        self._own_rhythm |= self._out_of_turn(parts, kept)
         parts = {path: signature for path, signature in parts.items() if path not in self._own_rhythm}
         numbers = {path: written[path] for path in parts}
         if all(number == 0 for number in numbers.values()):  # as it was kept
-            return True, parts
-        if _is_between_shards(numbers):
-            return False, parts
+            return _Turn.EVEN, parts
+        if _are_apart(numbers, lambda number: number > 0):
+            return _Turn.BETWEEN_SHARDS, parts
+        sure = {
+            path: number
+            for path, number in numbers.items()
+            if number is not None and path not in self._missed
+        }
+        if len(set(sure.values())) > 1:
+            return _Turn.BETWEEN_SHARDS if _are_apart(sure, int) else _Turn.LATE, parts
         # What appeared may have been written more than once since the look before.
         is_first = not kept and set(numbers.values()) == {1}
-        if None in numbers.values() or self._missed & parts.keys() or is_first:
-            return None, parts
-        return len(set(numbers.values())) == 1, parts
+        return _Turn.UNKNOWN if is_first or len(sure) < len(numbers) else _Turn.EVEN, parts
 
     def _written(self, path: str, signature: Signature, kept: Mapping[str, int]) -> int | None:
         """How often a file was written since its save was kept, or since it appeared; None if nobody can tell."""
@@ -146,12 +189,28 @@ class Rewrites:
             return file.writes - kept[path]
         return file.writes if file.is_watched and not kept else None
 
-    def _is_late(self, path: str, number: int | None, most: int) -> bool:
-        return (
-            number is not None
-            and most - number >= OWN_RHYTHM_WRITES
-            and (number == 0 or path not in self._missed)
-        )
+    def _out_of_turn(self, parts: Collection[str], kept: Mapping[str, int]) -> set[str]:
+        """The parts that were too many writes behind another one since the save was kept."""
+        known = {
+            path: self._files[path] for path in parts if path in self._files and (path in kept or not kept)
+        }
+        # Of a file that lay there at the first look only the writes since then count.
+        before = {path: kept.get(path, 0 if file.is_watched else 1) for path, file in known.items()}
+        is_unsure = not kept and not all(file.is_watched for file in known.values())
+        reached: dict[int, int] = {}  # number of writes -> when the first file had that many
+        for path, file in known.items():
+            for number, written_ns in file.numbered(before[path]):
+                reached[number] = min(written_ns, reached.get(number, written_ns))
+        series = Counter(map(without_digits, parts))
+        late = set()
+        for path, file in known.items():
+            if file.writes > before[path] and path in self._missed:
+                continue
+            most = SHARD_OWN_RHYTHM_WRITES if series[without_digits(path)] > 1 else OWN_RHYTHM_WRITES
+            behind = max(number - file.number_at(at_ns, before[path]) for number, at_ns in reached.items())
+            if behind >= most + is_unsure * UNSURE_WRITES:
+                late.add(path)
+        return late
 
     def _is_new(self, save: Save) -> bool:
         """Whether a folder has a name of its own, and none of its files is known to have been written twice."""
@@ -193,13 +252,13 @@ def without_digits(path: str) -> str:
     return re.sub(r"\d+", "#", path)
 
 
-def _is_between_shards(written: Mapping[str, int | None]) -> bool:
-    """Whether of files that differ by a number only, some were written since the save was kept, and some were not."""
-    rewritten = defaultdict(set)
+def _are_apart(written: Mapping[str, int | None], of: Callable[[int], int]) -> bool:
+    """Whether files that differ by a number only differ in something about how often they were written."""
+    states = defaultdict(set)
     for path, number in written.items():
         if number is not None:
-            rewritten[without_digits(path)].add(number > 0)
-    return any(len(states) > 1 for states in rewritten.values())
+            states[without_digits(path)].add(of(number))
+    return any(len(each) > 1 for each in states.values())
 
 
 def _is_part(path: str, save: Save) -> bool:
