@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from orchestrator.exceptions import OrchestratorError, Unavailable
 from orchestrator.models import Job
 
-from .test_access import address, every_route
+from .test_access import OF_SITES, address, every_route
 
 
 def test_a_problem_has_the_fields_of_rfc_9457(client_of, ada):
@@ -136,6 +136,7 @@ def test_our_own_mistakes_are_calm_500s_with_a_number_in_the_log(error, client_o
         assert any(number in record.getMessage() and record.exc_info for record in caplog.records)
 
 
+HOSTILE_VALUES = ["%2e%2e", "%F0%9F%98%80", "a" * 5000, "%0a", "-1", "9" * 40, "%ff", "None"]
 HOSTILE = [
     b"",
     b"null",
@@ -161,10 +162,10 @@ def test_no_route_answers_500_to_a_hostile_body(method, path, client_of, root, m
         assert client.send(method.upper(), address(path, job.pk), body).status_code < 500, body
 
 
-@pytest.mark.parametrize(("method", "path"), [each for each in every_route() if "{" in each[1]])
 @pytest.mark.parametrize(
-    "value", ["%2e%2e", "%F0%9F%98%80", "a" * 5000, "%0a", "-1", "9" * 40, "%ff", "None"]
+    ("method", "path"), [each for each in every_route() if "{" in each[1] and each[1] not in OF_SITES]
 )
+@pytest.mark.parametrize("value", HOSTILE_VALUES)
 def test_no_route_answers_500_to_a_hostile_address(method, path, value, client_of, root, make_device):
     make_device(0)
     parts = [

@@ -19,6 +19,7 @@ from orchestrator.models import (
     Pool,
 )
 from orchestrator.models.pools import Network
+from tests.api.test_errors import HOSTILE_VALUES
 from tests.api.test_federated import ASKED, advance, begin, end_jobs, leave, server_of
 
 OTHER = {**ASKED, "remote_sites": 2, "sites": 2}
@@ -188,6 +189,11 @@ def test_messages_of_a_site_are_bounded_in_size_and_number(site, federation):
     assert (full.status_code, full.headers["Retry-After"]) == (429, "1")
     assert site.put(b"x", "../../x").status_code in {400, 404}
     assert site.put(b"x", "A" * 32).status_code == 400
+
+
+@pytest.mark.parametrize("value", HOSTILE_VALUES)
+def test_no_name_of_a_message_answers_500(site, value):
+    assert site.put(b"x", value).status_code in {400, 404}
 
 
 def test_links_that_a_job_puts_into_the_folders_are_not_followed(site, federation, tmp_path):
