@@ -110,19 +110,31 @@ def pack(folder: Path, *, zipped: bool = True) -> bytes:
     return gzip.compress(data.getvalue(), 1) if zipped else data.getvalue()
 
 
+def unpacked(layer: bytes) -> bytes:
+    """A layer as a plain tar file."""
+    return gzip.decompress(layer) if layer.startswith(b"\x1f\x8b") else layer
+
+
 class Image:
     """An image in the format of the Open Container Initiative."""
 
     def __init__(
-        self, layers: Sequence[bytes], variables: Mapping[str, str] | None = None, architecture: str = ""
+        self,
+        layers: Sequence[bytes],
+        variables: Mapping[str, str] | None = None,
+        architecture: str = "",
+        diff_ids: Sequence[str] | None = None,
     ) -> None:
+        """``diff_ids``: what the configuration says of the layers, instead of the truth."""
         self.blobs: dict[str, bytes] = {}
         self.architecture = architecture or {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
         env = {"PATH": OWN_PATH, "MADE_BY": "tests", **(variables or {})}
+        truth = [f"sha256:{hashlib.sha256(unpacked(layer)).hexdigest()}" for layer in layers]
         config = {
             "architecture": self.architecture,
             "os": "linux",
             "config": {"Env": [f"{name}={value}" for name, value in env.items()], "Entrypoint": ["/no/such"]},
+            "rootfs": {"type": "layers", "diff_ids": truth if diff_ids is None else list(diff_ids)},
         }
         self.layers = [self._add(layer) for layer in layers]
         self.config = self._add(json.dumps(config).encode())
@@ -174,9 +186,7 @@ class Image:
         rows = [{"Config": "config.json", "RepoTags": ["tiny:1"], "Layers": names}]
         texts = {
             "config.json": self.blobs[self.config],
-            **{
-                name: gzip.decompress(self.blobs[each]) for name, each in zip(names, self.layers, strict=True)
-            },
+            **{name: unpacked(self.blobs[each]) for name, each in zip(names, self.layers, strict=True)},
             "manifest.json": json.dumps(rows).encode(),
         }
         with tarfile.open(path, "w") as archive:

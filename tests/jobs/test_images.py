@@ -73,6 +73,19 @@ def prepared(name: str) -> Environment:
     return row
 
 
+def write_archive(path: Path, config: bytes, *layers: bytes) -> Path:
+    """A file as ``docker save`` writes it, with any configuration and layers."""
+    names = [f"{number}.tar" for number in range(len(layers))]
+    manifest = json.dumps([{"Config": "config.json", "Layers": names}]).encode()
+    rows = {"manifest.json": manifest, "config.json": config, **dict(zip(names, layers, strict=True))}
+    with tarfile.open(path, "w") as archive:
+        for name, data in rows.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
 def failure(row: Environment) -> str:
     assert row.state == EnvironmentState.FAILED, row.why
     return say(Fact.read(row.why))
@@ -111,6 +124,67 @@ def test_image_may_be_a_file_of_the_server_in_a_folder_that_is_allowed(allow, pl
     assert "is in no folder that images may come from" in refused
     assert row.state == EnvironmentState.READY, row.why
     assert (images.read(row.key).root / "usr/bin/sh").is_file()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_archive_that_names_the_manifest_of_another_image_takes_neither_its_place_nor_its_jobs(
+    allow, registry, plain, tmp_path
+):
+    registry.images["lab/train:1"] = plain
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/own").write_text("not theirs")
+    forged = tmp_path / "images/forged.tar"
+    forged.parent.mkdir()
+    write_archive(forged, plain.manifest, pack(tmp_path / "other", zipped=False))
+    allow(image_folders=(forged.parent,))
+
+    refused = failure(prepared(f"docker-archive:{forged}"))
+    row = prepared(registry.name("lab/train:1"))
+
+    assert "does not have the number of layers" in refused
+    assert not (images.read(row.key).root / "own").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_of_a_file_and_one_of_a_registry_share_no_place_even_with_one_digest(
+    allow, registry, plain, tmp_path
+):
+    registry.images["lab/train:1"] = plain
+    allow(image_folders=(tmp_path,))
+
+    rows = [prepared(registry.name("lab/train:1")), prepared(f"oci:{plain.write_layout(tmp_path / 'tiny')}")]
+
+    assert rows[0].lock == rows[1].lock
+    assert rows[0].key != rows[1].key
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("diff_ids", [["sha256:" + "0" * 64], [], None])
+def test_archive_whose_layers_are_not_those_of_its_configuration_is_refused(allow, tmp_path, diff_ids):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/a").write_text("1")
+    image = Image([pack(tmp_path / "files")], diff_ids=diff_ids)
+    if diff_ids is None:
+        config = json.loads(image.blobs[image.config])
+        del config["rootfs"]
+        image.blobs[image.config] = json.dumps(config).encode()
+    allow(image_folders=(tmp_path,))
+
+    said = failure(prepared(f"docker-archive:{image.write_docker_archive(tmp_path / 'tiny.tar')}"))
+
+    assert "layer" in said
+
+
+@pytest.mark.django_db(transaction=True)
+def test_archive_with_packed_layers_is_known_by_what_they_unpack_to(allow, plain, tmp_path):
+    packed = plain.blobs[plain.layers[0]]
+    name = f"docker-archive:{write_archive(tmp_path / 'tiny.tar', plain.blobs[plain.config], packed)}"
+    allow(image_folders=(tmp_path,))
+
+    row = prepared(name)
+
+    assert row.state == EnvironmentState.READY, row.why
+    assert (row.lock, (images.read(row.key).root / "usr/bin/sh").is_file()) == (plain.config, True)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -70,7 +70,8 @@ def make(name: str, digest: str, folder: Path, log: Path) -> Built:
         "has_torch": "torch" in packages,
     }
     write_durably(folder / FACTS, json.dumps(facts).encode())
-    key = hashlib.sha256(f"{platform()}\n{answer['digest']}".encode()).hexdigest()[:40]
+    # Digests of files and of registries stand for different things, so they share no place.
+    key = hashlib.sha256(f"{platform()}\n{image.kind}\n{answer['digest']}".encode()).hexdigest()[:40]
     place = settings.HOME.environments.built(key).root
     if not place.is_dir():
         new = folder / "new"

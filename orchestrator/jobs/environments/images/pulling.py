@@ -9,7 +9,6 @@ import json
 import os
 import resource
 import sys
-import tarfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from orchestrator.jobs.environments.images import archives
 from orchestrator.jobs.environments.images.failures import CannotGet
 from orchestrator.jobs.environments.images.layers import READ_BYTES, Room, Rootfs
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES, Registry
@@ -114,7 +114,10 @@ def get(request: Mapping[str, Any]) -> dict[str, Any]:
     rootfs = Rootfs(folder / "rootfs", Room(request["most_bytes"]))
     rootfs.root.mkdir()
     if name.kind == ARCHIVE:
-        digest, config = _lay_archive(Path(name.path), rootfs)
+        with archives.opened(Path(name.path)) as archive:
+            digest, config = archive.digest, archive.config
+            _check_processor(config)
+            archive.lay(rootfs, log)
     else:
         source: Source = Layout(Path(name.path)) if name.kind == LAYOUT else Registry(name, request["login"])
         digest, config = _lay(source, name, request["digest"], folder, rootfs)
@@ -232,29 +235,6 @@ def _download(source: Source, digest: str, path: Path, most_bytes: int) -> None:
             file.write(chunk)
     if f"sha256:{hashed.hexdigest()}" != digest:
         raise CannotGet("network", f"{digest[:19]} came damaged.")
-
-
-def _lay_archive(path: Path, rootfs: Rootfs) -> tuple[str, dict[str, Any]]:
-    """Lay the first image of a file as ``docker save`` writes it; its digest is that of the configuration."""
-    try:
-        with tarfile.open(path) as archive:
-
-            def member(name: str) -> IO[bytes]:
-                found = archive.extractfile(name)
-                if found is None:
-                    raise CannotGet("format", f"{name[:80]!r} is no file of it.")
-                return found
-
-            rows = json.loads(member("manifest.json").read(LARGEST_ANSWER_BYTES))
-            data = member(rows[0]["Config"]).read(LARGEST_ANSWER_BYTES)
-            config: dict[str, Any] = json.loads(data)
-            _check_processor(config)
-            for number, name in enumerate(rows[0]["Layers"], 1):
-                log(f"layer {number} of {len(rows[0]['Layers'])}")
-                rootfs.lay(member(name))
-    except (tarfile.TarError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise CannotGet("format", f"{path} is no archive of an image ({error}).") from None
-    return f"sha256:{hashlib.sha256(data).hexdigest()}", config
 
 
 if __name__ == "__main__":
