@@ -157,16 +157,19 @@ def _files_of_image(launch: Launch, folder: AttemptFolder, root: Path) -> list[s
     writable += [folder.logs, folder.finished, folder.errors, folder.metrics, folder.media]
     # A link of the host is none inside, so each place is there under both of its names.
     places = {name: path.resolve() for path in writable for name in (path, path.resolve())}
-    read_only = [*launch.read_only, launch.entry.parent]
-    shown = {name: path.resolve() for path in read_only for name in (path, path.resolve())}
-    shown |= {place: path.resolve() for path, place in launch.image_files}
     loader = [word for name, value in launch.image_loader.items() for word in ("--setenv", name, value)]
     return [
-        *image.options(root, shown | places, places, _size(launch)),
+        *image.options(root, _shown_in_image(launch) | places, places, _size(launch), _hidden(launch)),
         *_kernel_settings(),
-        *_in_memory(launch, Path("/dev/shm")),  # noqa: S108 -- the sandbox's own
         *loader,
     ]
+
+
+def _shown_in_image(launch: Launch) -> dict[Path, Path]:
+    """What a run in an image may read of the host, by where it appears."""
+    read_only = [*launch.read_only, launch.entry.parent]
+    shown = {name: path.resolve() for path in read_only for name in (path, path.resolve())}
+    return shown | {place: path.resolve() for path, place in launch.image_files}
 
 
 def in_image(root: Path, environment: Mapping[str, str], run: Sequence[str]) -> list[str]:
@@ -252,7 +255,8 @@ def _hide(launch: Launch, path: Path) -> list[str]:
 def memory_folders(launch: Launch) -> list[str]:
     """The sandbox's folders in main memory."""
     if launch.image is not None:
-        return image.memory_folders()
+        covered = image.covered(_shown_in_image(launch), (), _hidden(launch))
+        return [*image.memory_folders(), *(str(place) for place, path in covered.items() if path.is_dir())]
     hidden = [str(path) for path in _hidden(launch) if path.is_dir()]
     return ["/dev", "/dev/shm", *hidden]  # noqa: S108 -- the sandbox's own
 
