@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import tarfile
 import threading
@@ -154,19 +156,24 @@ class Image:
                 ],
             }
         ).encode()
-        self.digest = self._add(self.manifest)
+        self.digest = self.top = self._add(self.manifest)
 
     def _add(self, data: bytes) -> str:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.blobs[digest] = data
         return digest
 
+    def nest(self, levels: int) -> None:
+        """Put the manifest behind this many indexes beyond the first."""
+        for _ in range(levels):
+            self.top = self._add(self.index())
+
     def index(self) -> bytes:
         """What a tag for several processors leads to."""
         kind = "application/vnd.oci.image.manifest.v1+json"
         rows = [
             {"mediaType": kind, "digest": digest, "size": 1, "platform": {"os": "linux", "architecture": cpu}}
-            for digest, cpu in (("sha256:" + "0" * 64, "s390x"), (self.digest, self.architecture))
+            for digest, cpu in (("sha256:" + "0" * 64, "s390x"), (self.top, self.architecture))
         ]
         return json.dumps({"schemaVersion": 2, "manifests": rows}).encode()
 
@@ -205,6 +212,7 @@ class Registry:
         self.asked: list[str] = []
         self.needs_login = ""  # "user:password"
         self.statuses: dict[str, int] = {}  # by a part of the path, instead of an answer
+        self.breaks: dict[str, int] = {}  # how many answers break off in the middle, by a part of the path
         self.port = 0
 
     def name(self, image: str) -> str:
@@ -245,7 +253,25 @@ def serve_registry() -> Iterator[Registry]:
             else:
                 repository, kind, reference = parts.path.removeprefix("/v2/").rsplit("/", 2)
                 found = registry.find(kind, repository, reference)
+                breaking = next(
+                    (part for part, left in registry.breaks.items() if left and part in parts.path), ""
+                )
+                if breaking and found is not None:
+                    registry.breaks[breaking] -= 1
+                    self._break_off(found)
+                    return
                 self._answer(200 if found is not None else 404, found or b"no")
+
+        def _break_off(self, body: bytes) -> None:
+            """Send half of an answer."""
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2])
+            self.close_connection = True
+            if "/blobs/" in self.path:  # the line is cut, beside one that just ends
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(self.connection.detach())
 
         def _answer(self, status: int, body: bytes, challenge: str = "") -> None:
             self.send_response(status)

@@ -1,6 +1,7 @@
 """Container images of jobs: fetched from a registry or from files of the server, laid out, and started."""
 
 import base64
+import copy
 import dataclasses
 import io
 import json
@@ -239,6 +240,48 @@ def test_registry_that_does_not_answer_is_asked_again_later(allow, registry, pla
     assert (row.state, row.tries) == (EnvironmentState.WAITING, 1)
     assert row.next_try_at is not None
     assert "answered 503" in say(Fact.read(row.why))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("part", ["blobs", "manifests"])
+def test_line_that_breaks_is_the_networks_failure_and_tried_again(allow, registry, plain, part):
+    registry.images["lab/train:1"], registry.breaks = plain, {part: 99}
+
+    row = prepared(registry.name("lab/train:1"))
+    broken = (row.state, row.tries, Fact.read(row.why).facts["cause"])
+    registry.breaks = {part: 1} if part == "blobs" else {}
+    preparing.prepare(row.pk)
+    row.refresh_from_db()
+
+    assert broken == (EnvironmentState.WAITING, 1, "network")
+    assert row.state == EnvironmentState.READY, row.why
+
+
+def test_layer_with_files_below_a_file_is_refused_as_none(rootfs):
+    with pytest.raises(CannotGet) as refused:
+        rootfs.lay(layer(("f", "a", "1"), ("f", "a/b/c", "2")))
+
+    assert refused.value.cause == "format"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_behind_an_index_within_an_index_is_found(allow, registry, plain):
+    nested = copy.deepcopy(plain)
+    nested.nest(2)
+    registry.images["lab/train:1"] = nested
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert (row.state, row.lock) == (EnvironmentState.READY, plain.digest), row.why
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_behind_more_indexes_than_anybody_needs_is_refused(allow, registry, plain):
+    nested = copy.deepcopy(plain)
+    nested.nest(3)
+    registry.images["lab/train:1"] = nested
+
+    assert "more than 3 indexes" in failure(prepared(registry.name("lab/train:1")))
 
 
 @pytest.mark.django_db(transaction=True)

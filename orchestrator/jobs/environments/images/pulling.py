@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from orchestrator.jobs.environments.images import archives
 from orchestrator.jobs.environments.images.failures import CannotGet
@@ -26,7 +26,18 @@ from orchestrator.spec.images import ARCHIVE, LAYOUT, ImageName, read_image
 MOST_MEMORY_BYTES = 4 * 1024**3  # headers of an archive may name any length
 TRIES = 3  # of each layer
 PAUSE_S = 2.0
+MOST_INDEXES = 3  # one within another
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Content(Protocol):
+    """The open bytes of a part of an image."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Source(Protocol):
@@ -34,7 +45,7 @@ class Source(Protocol):
 
     def manifest(self, reference: str) -> bytes: ...
 
-    def blob(self, digest: str) -> IO[bytes]: ...
+    def blob(self, digest: str) -> Content: ...
 
 
 class Layout:
@@ -46,7 +57,7 @@ class Layout:
     def manifest(self, reference: str) -> bytes:
         return self._read(self._place(reference) if reference else self.folder / "index.json")
 
-    def blob(self, digest: str) -> IO[bytes]:
+    def blob(self, digest: str) -> Content:
         return self._place(digest).open("rb")
 
     def _place(self, digest: str) -> Path:
@@ -157,17 +168,19 @@ def _manifest(source: Source, reference: str) -> tuple[str, dict[str, Any]]:
 
     The digest is that of the manifest and not of the index, so that it names one image on every server.
     """
-    data = source.manifest(reference)
-    found = _read(data, reference)
-    rows = found.get("manifests")
-    if isinstance(rows, list):
-        own = _PROCESSORS.get(os.uname().machine, os.uname().machine)
+    own = _PROCESSORS.get(os.uname().machine, os.uname().machine)
+    for _ in range(MOST_INDEXES + 1):
+        data = source.manifest(reference)
+        found = _read(data, reference)
+        rows = found.get("manifests")
+        if not isinstance(rows, list):
+            break
         fitting = [row for row in rows if _fits(row, own)]
         if not fitting:
             raise CannotGet("processor", f"It has nothing for processors of this server ({own}).")
         reference = fitting[0]["digest"]
-        data = source.manifest(reference)
-        found = _read(data, reference)
+    else:
+        raise CannotGet("format", f"It lies behind more than {MOST_INDEXES} indexes.")
     if not isinstance(found.get("layers"), list) or not isinstance(found.get("config"), dict):
         raise CannotGet("format", "Its manifest is of a kind that Berth does not know.")
     return f"sha256:{hashlib.sha256(data).hexdigest()}", found
