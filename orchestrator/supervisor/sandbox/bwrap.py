@@ -5,9 +5,12 @@ system-call filter, and Landlock if the kernel has it.
 """
 
 import errno
+import json
 import os
+import select
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +31,7 @@ _WRITABLE = ("/tmp", "/dev", "/proc")  # noqa: S108 -- the sandbox's own
 _KERNEL = ("/proc/sys", "/proc/driver", "/proc/fs", "/proc/acpi", "/proc/scsi")
 # Files that only root can read, for servers that run Berth as root.
 _PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
+_INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms, but far longer on a machine that swaps
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
@@ -172,8 +176,20 @@ def _shown_in_image(launch: Launch) -> dict[Path, Path]:
     return shown | {place: path.resolve() for path, place in launch.image_files}
 
 
-def in_image(root: Path, environment: Mapping[str, str], run: Sequence[str]) -> list[str]:
-    """The command that runs a program of an image alone: without a network, and with nothing to write to.
+def in_image(
+    root: Path,
+    environment: Mapping[str, str],
+    run: Sequence[str],
+    *,
+    memory_bytes: int,
+    info_fd: int,
+    wait_fd: int,
+    filter_fd: int | None = None,
+) -> list[str]:
+    """The command that runs a program of an image alone: without a network, and with nothing to write to but memory.
+
+    Args:
+        memory_bytes: what each folder in main memory may take.
 
     Raises:
         FileNotFoundError: bubblewrap is not installed.
@@ -184,11 +200,26 @@ def in_image(root: Path, environment: Mapping[str, str], run: Sequence[str]) -> 
     variables = [word for name, value in environment.items() for word in ("--setenv", name, value)]
     return [
         *(program, *_OWN_NAMESPACES, "--unshare-net", *_IDENTITY),
-        *image.options(root, {}, (), ()),
+        *("--info-fd", str(info_fd), "--block-fd", str(wait_fd), *_filter(filter_fd)),
+        *image.options(root, {}, (), ("--size", str(memory_bytes))),
         *_kernel_settings(),
-        *image.sealed(),
+        *("--remount-ro", "/dev", *image.sealed()),
         *("--clearenv", *variables, "--chdir", "/", "--", *run),
     ]
+
+
+def read_init(info: int) -> int | None:
+    """The pid of a sandbox's init as bubblewrap reports it; reads to the end, so that it never writes to a closed pipe."""
+    data, deadline_s = b"", time.monotonic() + _INFO_DEADLINE_S
+    while select.select([info], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+        chunk = os.read(info, 4096)
+        if not chunk:
+            break
+        data += chunk
+    try:
+        return int(json.loads(data)["child-pid"])
+    except (ValueError, KeyError, TypeError):
+        return None  # bubblewrap failed; its output says why
 
 
 def confined(launch: Launch, folder: AttemptFolder, run: Sequence[str]) -> list[str]:
