@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator.facts.record import Fact
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.environments import building, preparing, requests
 from orchestrator.jobs.environments.declared import Declared
+from orchestrator.jobs.environments.images import asking
 from orchestrator.jobs.environments.images.failures import CannotGet
 from orchestrator.jobs.environments.images.layers import Room, Rootfs
 from orchestrator.jobs.launch import driver, images, isolation, launcher
@@ -284,6 +287,17 @@ def test_image_behind_more_indexes_than_anybody_needs_is_refused(allow, registry
     assert "more than 3 indexes" in failure(prepared(registry.name("lab/train:1")))
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(("cause", "lock"), [("changed", ""), ("missing", ""), ("network", "sha256:old")])
+def test_clone_of_an_image_that_is_no_longer_to_be_had_takes_what_its_name_leads_to_now(cause, lock):
+    row = requests.row_for(Declared("lab/train:1", image="lab/train:1"), timezone.now())
+    why = fact(Ended.IMAGE_FAILED, cause=cause, image=row.image, message="")
+    row.state, row.lock, row.why = EnvironmentState.FAILED, "sha256:old", why.as_json()
+    row.save()
+
+    assert requests.again(row, timezone.now()).lock == lock
+
+
 @pytest.mark.django_db(transaction=True)
 def test_image_for_other_processors_is_refused(allow, registry, tmp_path):
     registry.images["lab/train:1"] = Image([pack(make_root(tmp_path / "rootfs"))], architecture="s390x")
@@ -386,6 +400,108 @@ def test_links_of_a_layer_are_followed_inside_of_the_image_alone(rootfs, tmp_pat
     assert (rootfs.root / "usr/lib/a").read_text() == "1"
     assert (rootfs.root / "outside/kept").read_text() == "2"
     assert (tmp_path / "outside/kept").read_text() == "kept"
+
+
+def with_program(plain: Image, tmp_path: Path, script: str) -> Image:
+    """An image whose Python is a script of the shell."""
+    program = tmp_path / "program/usr/bin/python3"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Image([plain.blobs[plain.layers[0]], pack(tmp_path / "program")])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_python_of_an_image_that_answers_nonsense_counts_as_none_and_the_image_is_ready(
+    allow, registry, plain, tmp_path
+):
+    registry.images["lab/train:1"] = with_program(plain, tmp_path, "echo 5")
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert (row.state, row.packages, images.read(row.key).python) == (EnvironmentState.READY, [], "")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_packages_of_an_image_with_names_that_no_database_takes_are_stored(allow, registry, plain, tmp_path):
+    answer = r'["3.11.2", {"a\ud800": "1", "b\u0000": "2", "Torch": "3"}]'
+    registry.images["lab/train:1"] = with_program(plain, tmp_path, f"cat <<'E'\n{answer}\nE")
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert row.state == EnvironmentState.READY, row.why
+    assert [each["name"] for each in row.packages] == ["a?", "b\ufffd", "python", "torch"]
+    assert images.read(row.key).has_torch
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("5", "null", "[]", "{}", '["3.11.2"]', '["3.11.2", []]', '["3", {}]', "[3.11, {}]", "[" * 100_000),
+        *('["3.11.2", {"a": 1}]', '["3.11.2", {"a": null}]', '["3.11.2\\n", {}]'),
+        json.dumps(["3.11.2", {str(number): "1" for number in range(5_001)}]),
+    ],
+)
+def test_answer_that_is_none_of_pythons_has_no_version(answer):
+    assert asking.read_answer(answer.encode()) == ("", {})
+
+
+@pytest.fixture
+def ask(sandbox, tmp_path) -> Callable[[str], tuple[Any, str]]:
+    """Ask a script of the shell as an image's Python; its answer and the log."""
+
+    def send(script: str) -> tuple[Any, str]:
+        root, log = make_root(tmp_path / "rootfs"), tmp_path / "log"
+        (root / "usr/bin/python3").write_text(f"#!/bin/sh\n{script}\n")
+        (root / "usr/bin/python3").chmod(0o755)
+        answer = asking.ask_python(root, {}, tmp_path, log)
+        return answer, log.read_text() if log.exists() else ""
+
+    return send
+
+
+def test_python_of_an_image_has_limits_while_it_is_asked(ask):
+    answer, log = ask("for name in f v t c; do ulimit -$name 1>&2; done; exit 1")
+
+    assert answer == ("", "", {})
+    assert log.split()[-4:] == ["8192", str(2 * 1024**2), "60", "0"], log
+
+
+def test_python_of_an_image_that_never_stops_talking_is_stopped(ask, tmp_path):
+    answer, log = ask("while :; do echo 0123456789012345678901234567890123456789; done")
+
+    assert answer == ("", "", {})
+    assert "does not start" in log
+    assert not (tmp_path / "said").exists()
+
+
+def test_python_of_an_image_fills_no_more_memory_with_files_than_it_may(ask):
+    answer, log = ask(
+        "text=0123456789abcdef; for n in 1 2 3 4 5 6 7 8 9 a b c d e f g h; do text=$text$text; done; "
+        "for n in 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q r s t u v w x y z; "
+        "do echo $text > /tmp/$n || exit 1; done"
+    )
+
+    assert answer == ("", "", {})
+    assert "I/O error" in log, log  # a full disk, in the words of the shell
+
+
+def test_python_of_an_image_that_does_not_end_is_ended_with_all_that_it_started(ask, monkeypatch):
+    monkeypatch.setattr(asking, "_STARTS_WITHIN_S", 3.0)
+
+    answer, log = ask("sleep 7351 & sleep 7352")
+
+    assert (answer, "did not end within 3 s" in log) == (("", "", {}), True), log
+    wait_until(lambda: not sleeping("7351", "7352"))
+
+
+def sleeping(*words: str) -> list[str]:
+    """Processes that sleep for one of these times."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [word for word in words if path.read_bytes() == f"sleep\0{word}\0".encode()]
+    return found
 
 
 @pytest.fixture
