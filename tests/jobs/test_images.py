@@ -472,6 +472,7 @@ def test_python_of_an_image_that_never_stops_talking_is_stopped(ask, tmp_path):
 
     assert answer == ("", "", {})
     assert "does not start" in log
+    assert "did not end" not in log
     assert not (tmp_path / "said").exists()
 
 

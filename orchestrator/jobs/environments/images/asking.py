@@ -35,7 +35,9 @@ print(json.dumps([".".join(map(str, sys.version_info[:3])), {name: found[name] f
 """
 # Limits hold for all that is started from here; a thread of ours cannot set them between fork and exec.
 _LIMITED = f"""
-import os, resource, sys
+import os, resource, signal, sys
+for number in (signal.SIGXFSZ, signal.SIGPIPE):  # which Python ignores, and exec keeps that
+    signal.signal(number, signal.SIG_DFL)
 for limit, most in (
     (resource.RLIMIT_FSIZE, {LARGEST_ANSWER_BYTES}),
     (resource.RLIMIT_AS, {_MOST_MEMORY_BYTES}),
