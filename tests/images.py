@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import tarfile
 import threading
@@ -110,19 +112,31 @@ def pack(folder: Path, *, zipped: bool = True) -> bytes:
     return gzip.compress(data.getvalue(), 1) if zipped else data.getvalue()
 
 
+def unpacked(layer: bytes) -> bytes:
+    """A layer as a plain tar file."""
+    return gzip.decompress(layer) if layer.startswith(b"\x1f\x8b") else layer
+
+
 class Image:
     """An image in the format of the Open Container Initiative."""
 
     def __init__(
-        self, layers: Sequence[bytes], variables: Mapping[str, str] | None = None, architecture: str = ""
+        self,
+        layers: Sequence[bytes],
+        variables: Mapping[str, str] | None = None,
+        architecture: str = "",
+        diff_ids: Sequence[str] | None = None,
     ) -> None:
+        """``diff_ids``: what the configuration says of the layers, instead of the truth."""
         self.blobs: dict[str, bytes] = {}
         self.architecture = architecture or {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
         env = {"PATH": OWN_PATH, "MADE_BY": "tests", **(variables or {})}
+        truth = [f"sha256:{hashlib.sha256(unpacked(layer)).hexdigest()}" for layer in layers]
         config = {
             "architecture": self.architecture,
             "os": "linux",
             "config": {"Env": [f"{name}={value}" for name, value in env.items()], "Entrypoint": ["/no/such"]},
+            "rootfs": {"type": "layers", "diff_ids": truth if diff_ids is None else list(diff_ids)},
         }
         self.layers = [self._add(layer) for layer in layers]
         self.config = self._add(json.dumps(config).encode())
@@ -142,19 +156,24 @@ class Image:
                 ],
             }
         ).encode()
-        self.digest = self._add(self.manifest)
+        self.digest = self.top = self._add(self.manifest)
 
     def _add(self, data: bytes) -> str:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.blobs[digest] = data
         return digest
 
+    def nest(self, levels: int) -> None:
+        """Put the manifest behind this many indexes beyond the first."""
+        for _ in range(levels):
+            self.top = self._add(self.index())
+
     def index(self) -> bytes:
         """What a tag for several processors leads to."""
         kind = "application/vnd.oci.image.manifest.v1+json"
         rows = [
             {"mediaType": kind, "digest": digest, "size": 1, "platform": {"os": "linux", "architecture": cpu}}
-            for digest, cpu in (("sha256:" + "0" * 64, "s390x"), (self.digest, self.architecture))
+            for digest, cpu in (("sha256:" + "0" * 64, "s390x"), (self.top, self.architecture))
         ]
         return json.dumps({"schemaVersion": 2, "manifests": rows}).encode()
 
@@ -174,9 +193,7 @@ class Image:
         rows = [{"Config": "config.json", "RepoTags": ["tiny:1"], "Layers": names}]
         texts = {
             "config.json": self.blobs[self.config],
-            **{
-                name: gzip.decompress(self.blobs[each]) for name, each in zip(names, self.layers, strict=True)
-            },
+            **{name: unpacked(self.blobs[each]) for name, each in zip(names, self.layers, strict=True)},
             "manifest.json": json.dumps(rows).encode(),
         }
         with tarfile.open(path, "w") as archive:
@@ -195,6 +212,7 @@ class Registry:
         self.asked: list[str] = []
         self.needs_login = ""  # "user:password"
         self.statuses: dict[str, int] = {}  # by a part of the path, instead of an answer
+        self.breaks: dict[str, int] = {}  # how many answers break off in the middle, by a part of the path
         self.port = 0
 
     def name(self, image: str) -> str:
@@ -235,7 +253,25 @@ def serve_registry() -> Iterator[Registry]:
             else:
                 repository, kind, reference = parts.path.removeprefix("/v2/").rsplit("/", 2)
                 found = registry.find(kind, repository, reference)
+                breaking = next(
+                    (part for part, left in registry.breaks.items() if left and part in parts.path), ""
+                )
+                if breaking and found is not None:
+                    registry.breaks[breaking] -= 1
+                    self._break_off(found)
+                    return
                 self._answer(200 if found is not None else 404, found or b"no")
+
+        def _break_off(self, body: bytes) -> None:
+            """Send half of an answer."""
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2])
+            self.close_connection = True
+            if "/blobs/" in self.path:  # the line is cut, beside one that just ends
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(self.connection.detach())
 
         def _answer(self, status: int, body: bytes, challenge: str = "") -> None:
             self.send_response(status)

@@ -336,6 +336,13 @@ class Supervision:
         words = " ".join([*(error.message for error in errors.values()), *tails.values()])
         codes = rank_reports.read_exit_codes(folder, ranks) if launch.torchrun or launch.ranks > 1 else {}
         top = None if self._cut_short else _top_code(self._top, launch, finished)
+        # bubblewrap's own words stand where the command's would.
+        no_sandbox = (
+            launch.image is not None
+            and launch.is_command
+            and bool(top)
+            and command_logs.is_of_sandbox(tails.get(0, ""))
+        )
         if launch.is_command and top and not errors:
             codes, errors = command_logs.read(read_tail(folder.log(0), command_logs.TAIL_BYTES))
         return Ending(
@@ -357,9 +364,9 @@ class Supervision:
             unreaped=self._unreaped,
             oom_killed=memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),
-            started_ranks=sum(folder.log(rank).exists() for rank in ranks),
+            started_ranks=0 if no_sandbox else sum(folder.log(rank).exists() for rank in ranks),
             tails=tails,
-            launcher_tail=read_tail(folder.launcher_log, _TAIL_BYTES),
+            launcher_tail=tails[0] if no_sandbox else read_tail(folder.launcher_log, _TAIL_BYTES),
         )
 
 

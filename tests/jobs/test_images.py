@@ -1,11 +1,13 @@
 """Container images of jobs: fetched from a registry or from files of the server, laid out, and started."""
 
 import base64
+import copy
 import dataclasses
 import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator.facts.record import Fact
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.environments import building, preparing, requests
 from orchestrator.jobs.environments.declared import Declared
+from orchestrator.jobs.environments.images import asking
 from orchestrator.jobs.environments.images.failures import CannotGet
 from orchestrator.jobs.environments.images.layers import Room, Rootfs
 from orchestrator.jobs.launch import driver, images, isolation, launcher
@@ -73,6 +77,19 @@ def prepared(name: str) -> Environment:
     return row
 
 
+def write_archive(path: Path, config: bytes, *layers: bytes) -> Path:
+    """A file as ``docker save`` writes it, with any configuration and layers."""
+    names = [f"{number}.tar" for number in range(len(layers))]
+    manifest = json.dumps([{"Config": "config.json", "Layers": names}]).encode()
+    rows = {"manifest.json": manifest, "config.json": config, **dict(zip(names, layers, strict=True))}
+    with tarfile.open(path, "w") as archive:
+        for name, data in rows.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
 def failure(row: Environment) -> str:
     assert row.state == EnvironmentState.FAILED, row.why
     return say(Fact.read(row.why))
@@ -111,6 +128,67 @@ def test_image_may_be_a_file_of_the_server_in_a_folder_that_is_allowed(allow, pl
     assert "is in no folder that images may come from" in refused
     assert row.state == EnvironmentState.READY, row.why
     assert (images.read(row.key).root / "usr/bin/sh").is_file()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_archive_that_names_the_manifest_of_another_image_takes_neither_its_place_nor_its_jobs(
+    allow, registry, plain, tmp_path
+):
+    registry.images["lab/train:1"] = plain
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/own").write_text("not theirs")
+    forged = tmp_path / "images/forged.tar"
+    forged.parent.mkdir()
+    write_archive(forged, plain.manifest, pack(tmp_path / "other", zipped=False))
+    allow(image_folders=(forged.parent,))
+
+    refused = failure(prepared(f"docker-archive:{forged}"))
+    row = prepared(registry.name("lab/train:1"))
+
+    assert "does not have the number of layers" in refused
+    assert not (images.read(row.key).root / "own").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_of_a_file_and_one_of_a_registry_share_no_place_even_with_one_digest(
+    allow, registry, plain, tmp_path
+):
+    registry.images["lab/train:1"] = plain
+    allow(image_folders=(tmp_path,))
+
+    rows = [prepared(registry.name("lab/train:1")), prepared(f"oci:{plain.write_layout(tmp_path / 'tiny')}")]
+
+    assert rows[0].lock == rows[1].lock
+    assert rows[0].key != rows[1].key
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("diff_ids", [["sha256:" + "0" * 64], [], None])
+def test_archive_whose_layers_are_not_those_of_its_configuration_is_refused(allow, tmp_path, diff_ids):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/a").write_text("1")
+    image = Image([pack(tmp_path / "files")], diff_ids=diff_ids)
+    if diff_ids is None:
+        config = json.loads(image.blobs[image.config])
+        del config["rootfs"]
+        image.blobs[image.config] = json.dumps(config).encode()
+    allow(image_folders=(tmp_path,))
+
+    said = failure(prepared(f"docker-archive:{image.write_docker_archive(tmp_path / 'tiny.tar')}"))
+
+    assert "layer" in said
+
+
+@pytest.mark.django_db(transaction=True)
+def test_archive_with_packed_layers_is_known_by_what_they_unpack_to(allow, plain, tmp_path):
+    packed = plain.blobs[plain.layers[0]]
+    name = f"docker-archive:{write_archive(tmp_path / 'tiny.tar', plain.blobs[plain.config], packed)}"
+    allow(image_folders=(tmp_path,))
+
+    row = prepared(name)
+
+    assert row.state == EnvironmentState.READY, row.why
+    assert (row.lock, (images.read(row.key).root / "usr/bin/sh").is_file()) == (plain.config, True)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -165,6 +243,59 @@ def test_registry_that_does_not_answer_is_asked_again_later(allow, registry, pla
     assert (row.state, row.tries) == (EnvironmentState.WAITING, 1)
     assert row.next_try_at is not None
     assert "answered 503" in say(Fact.read(row.why))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("part", ["blobs", "manifests"])
+def test_line_that_breaks_is_the_networks_failure_and_tried_again(allow, registry, plain, part):
+    registry.images["lab/train:1"], registry.breaks = plain, {part: 99}
+
+    row = prepared(registry.name("lab/train:1"))
+    broken = (row.state, row.tries, Fact.read(row.why).facts["cause"])
+    registry.breaks = {part: 1} if part == "blobs" else {}
+    preparing.prepare(row.pk)
+    row.refresh_from_db()
+
+    assert broken == (EnvironmentState.WAITING, 1, "network")
+    assert row.state == EnvironmentState.READY, row.why
+
+
+def test_layer_with_files_below_a_file_is_refused_as_none(rootfs):
+    with pytest.raises(CannotGet) as refused:
+        rootfs.lay(layer(("f", "a", "1"), ("f", "a/b/c", "2")))
+
+    assert refused.value.cause == "format"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_behind_an_index_within_an_index_is_found(allow, registry, plain):
+    nested = copy.deepcopy(plain)
+    nested.nest(2)
+    registry.images["lab/train:1"] = nested
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert (row.state, row.lock) == (EnvironmentState.READY, plain.digest), row.why
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_behind_more_indexes_than_anybody_needs_is_refused(allow, registry, plain):
+    nested = copy.deepcopy(plain)
+    nested.nest(3)
+    registry.images["lab/train:1"] = nested
+
+    assert "more than 3 indexes" in failure(prepared(registry.name("lab/train:1")))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("cause", "lock"), [("changed", ""), ("missing", ""), ("network", "sha256:old")])
+def test_clone_of_an_image_that_is_no_longer_to_be_had_takes_what_its_name_leads_to_now(cause, lock):
+    row = requests.row_for(Declared("lab/train:1", image="lab/train:1"), timezone.now())
+    why = fact(Ended.IMAGE_FAILED, cause=cause, image=row.image, message="")
+    row.state, row.lock, row.why = EnvironmentState.FAILED, "sha256:old", why.as_json()
+    row.save()
+
+    assert requests.again(row, timezone.now()).lock == lock
 
 
 @pytest.mark.django_db(transaction=True)
@@ -269,6 +400,109 @@ def test_links_of_a_layer_are_followed_inside_of_the_image_alone(rootfs, tmp_pat
     assert (rootfs.root / "usr/lib/a").read_text() == "1"
     assert (rootfs.root / "outside/kept").read_text() == "2"
     assert (tmp_path / "outside/kept").read_text() == "kept"
+
+
+def with_program(plain: Image, tmp_path: Path, script: str) -> Image:
+    """An image whose Python is a script of the shell."""
+    program = tmp_path / "program/usr/bin/python3"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Image([plain.blobs[plain.layers[0]], pack(tmp_path / "program")])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_python_of_an_image_that_answers_nonsense_counts_as_none_and_the_image_is_ready(
+    allow, registry, plain, tmp_path
+):
+    registry.images["lab/train:1"] = with_program(plain, tmp_path, "echo 5")
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert (row.state, row.packages, images.read(row.key).python) == (EnvironmentState.READY, [], "")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_packages_of_an_image_with_names_that_no_database_takes_are_stored(allow, registry, plain, tmp_path):
+    answer = r'["3.11.2", {"a\ud800": "1", "b\u0000": "2", "Torch": "3"}]'
+    registry.images["lab/train:1"] = with_program(plain, tmp_path, f"cat <<'E'\n{answer}\nE")
+
+    row = prepared(registry.name("lab/train:1"))
+
+    assert row.state == EnvironmentState.READY, row.why
+    assert [each["name"] for each in row.packages] == ["a?", "b\ufffd", "python", "torch"]
+    assert images.read(row.key).has_torch
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("5", "null", "[]", "{}", '["3.11.2"]', '["3.11.2", []]', '["3", {}]', "[3.11, {}]", "[" * 100_000),
+        *('["3.11.2", {"a": 1}]', '["3.11.2", {"a": null}]', '["3.11.2\\n", {}]'),
+        json.dumps(["3.11.2", {str(number): "1" for number in range(5_001)}]),
+    ],
+)
+def test_answer_that_is_none_of_pythons_has_no_version(answer):
+    assert asking.read_answer(answer.encode()) == ("", {})
+
+
+@pytest.fixture
+def ask(sandbox, tmp_path) -> Callable[[str], tuple[Any, str]]:
+    """Ask a script of the shell as an image's Python; its answer and the log."""
+
+    def send(script: str) -> tuple[Any, str]:
+        root, log = make_root(tmp_path / "rootfs"), tmp_path / "log"
+        (root / "usr/bin/python3").write_text(f"#!/bin/sh\n{script}\n")
+        (root / "usr/bin/python3").chmod(0o755)
+        answer = asking.ask_python(root, {}, tmp_path, log)
+        return answer, log.read_text() if log.exists() else ""
+
+    return send
+
+
+def test_python_of_an_image_has_limits_while_it_is_asked(ask):
+    answer, log = ask("for name in f v t c; do ulimit -$name 1>&2; done; exit 1")
+
+    assert answer == ("", "", {})
+    assert log.split()[-4:] == ["8192", str(2 * 1024**2), "60", "0"], log
+
+
+def test_python_of_an_image_that_never_stops_talking_is_stopped(ask, tmp_path):
+    answer, log = ask("while :; do echo 0123456789012345678901234567890123456789; done")
+
+    assert answer == ("", "", {})
+    assert "does not start" in log
+    assert "did not end" not in log
+    assert not (tmp_path / "said").exists()
+
+
+def test_python_of_an_image_fills_no_more_memory_with_files_than_it_may(ask):
+    answer, log = ask(
+        "text=0123456789abcdef; for n in 1 2 3 4 5 6 7 8 9 a b c d e f g h; do text=$text$text; done; "
+        "for n in 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q r s t u v w x y z; "
+        "do echo $text > /tmp/$n || exit 1; done"
+    )
+
+    assert answer == ("", "", {})
+    assert "I/O error" in log, log  # a full disk, in the words of the shell
+
+
+def test_python_of_an_image_that_does_not_end_is_ended_with_all_that_it_started(ask, monkeypatch):
+    monkeypatch.setattr(asking, "_STARTS_WITHIN_S", 3.0)
+
+    answer, log = ask("sleep 7351 & sleep 7352")
+
+    assert (answer, "did not end within 3 s" in log) == (("", "", {}), True), log
+    wait_until(lambda: not sleeping("7351", "7352"))
+
+
+def sleeping(*words: str) -> list[str]:
+    """Processes that sleep for one of these times."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [word for word in words if path.read_bytes() == f"sleep\0{word}\0".encode()]
+    return found
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Whole attempts inside the files of a container image, under a real supervisor."""
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +121,53 @@ def test_data_appears_at_its_own_path_also_where_the_image_has_a_folder_above_it
     assert attempt.log().startswith("1,2\n1,2\na\nown\ntouch:"), attempt.everything()
 
 
+def test_home_of_the_service_stays_hidden_in_data_above_it_but_not_what_the_job_has_there(
+    make_attempt: MakeAttempt, level: int, plain_root: Path, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    (users / "berth/.ssh").mkdir(parents=True)
+    (users / "berth/.ssh/id").write_text("hunter2")
+    (users / "berth/shared").mkdir()
+    (users / "berth/shared/a.csv").write_text("1,2\n")
+    (users / "ada").mkdir()
+    (users / "ada/b.csv").write_text("3,4\n")
+    (tmp_path / "link").symlink_to(users)
+
+    words = f"cat {users}/ada/b.csv {users}/berth/shared/a.csv; cat {tmp_path}/link/berth/.ssh/id {users}/berth/.ssh/id"
+    attempt = command(
+        make_attempt,
+        plain_root,
+        *("sh", "-c", f"{words}; echo x > {users}/berth/x; ls {users}/berth"),
+        level=level,
+        read_only=[str(tmp_path / "link"), str(users / "berth/shared")],
+    )
+    attempt.start(HOME=str(users / "berth"))
+    attempt.finish()
+
+    said = attempt.log()
+    assert said.startswith("3,4\n1,2\n"), attempt.everything()
+    assert "hunter2" not in said
+    assert not (users / "berth/x").exists()
+
+
+def test_data_in_shared_memory_is_there_in_an_image(
+    make_attempt: MakeAttempt, level: int, plain_root: Path
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        Path(folder, "a.csv").write_text("1,2\n")
+
+        attempt = command(
+            make_attempt,
+            plain_root,
+            *("sh", "-c", f"cat {folder}/a.csv; touch /dev/shm/own && echo written"),
+            level=level,
+            read_only=[folder],
+        )
+        attempt.run()
+
+    assert attempt.log() == "1,2\nwritten\n", attempt.everything()
+
+
 def test_variables_of_the_loader_reach_the_run_and_no_program_of_the_host(
     make_attempt: MakeAttempt, level: int, plain_root: Path
 ) -> None:
@@ -196,6 +244,28 @@ def test_stopped_command_of_an_image_gets_its_signal_and_leaves_nothing(
 
     assert "saved" in attempt.log()
     wait_until(lambda: not with_nonce(attempt.nonce), 30.0, attempt.everything)
+
+
+def test_sandbox_that_cannot_be_made_is_not_the_commands_failure(
+    make_attempt: MakeAttempt, level: int, plain_root: Path, tmp_path: Path
+) -> None:
+    attempt = command(
+        make_attempt, plain_root, "sh", "-c", "echo", level=level, read_only=[str(tmp_path / "none")]
+    )
+
+    record = attempt.run()
+
+    assert record["kind"] == "infra", record
+    assert "bwrap: " in record["detail"]
+
+
+@pytest.mark.parametrize("words", [("sh", "-c", "echo 'bwrap: no'; echo more; exit 1"), ("nothing",)])
+def test_command_that_fails_itself_in_an_image_is_the_users_failure(
+    make_attempt: MakeAttempt, level: int, plain_root: Path, words: tuple[str, ...]
+) -> None:
+    record = command(make_attempt, plain_root, *words, level=level).run()
+
+    assert record["kind"] == "user_error", record
 
 
 def test_image_without_a_sandbox_is_refused(make_attempt: MakeAttempt, plain_root: Path) -> None:

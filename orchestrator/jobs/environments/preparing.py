@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from orchestrator.facts.endings import Ended
@@ -74,6 +74,11 @@ def prepare(number: int) -> None:
         except OSError as error:
             logger.exception("Preparing environment %s failed", number)
             _give_up(row, CannotPrepare("disk", error.strerror or str(error)))
+        except (OperationalError, InterfaceError):  # the database is away; the sweep comes back to it
+            raise
+        except Exception as error:  # a row that stays at work would be tried for ever
+            logger.exception("Preparing environment %s failed", number)
+            _give_up(row, CannotPrepare("other", " ".join(str(error).split()) or type(error).__name__))
         else:
             row.own_torch = built.own_torch
             _set(

@@ -12,6 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from berth.job_fields import PACKAGE_FILES
 from orchestrator.exceptions import Sentence
+from orchestrator.facts.record import Fact
 from orchestrator.jobs.environments.declarations import read_file
 from orchestrator.jobs.environments.declared import (
     OWN,
@@ -250,13 +251,17 @@ def row_for(declared: Declared, now: datetime) -> Environment:
 
 
 def again(environment: Environment, now: datetime) -> Environment:
-    """The row for a clone: the same, and so the same lock; after a failure another one, which tries once more."""
+    """The row for a clone: the same, and so the same lock; after a failure another one, which tries once more.
+
+    An image that is no longer what it was has no lock: the clone takes what its name leads to now.
+    """
     if environment.state != EnvironmentState.FAILED:
         return environment
+    moved_on = environment.image and Fact.read(environment.why).facts.get("cause") in {"changed", "missing"}
     return Environment.objects.create(
         request_sha256=environment.request_sha256,
         request=environment.request,
         origin=environment.origin,
-        lock=environment.lock,
+        lock="" if moved_on else environment.lock,
         created_at=now,
     )

@@ -1,9 +1,7 @@
 """The processes of one attempt: starts them, finds its ranks, and ends them all."""
 
 import errno
-import json
 import os
-import select
 import signal
 import time
 
@@ -27,7 +25,6 @@ from orchestrator.supervisor.ranks.leaders import leaders
 from orchestrator.supervisor.sandbox import bwrap, cgroup
 
 UNDYING_AFTER_S = 5.0  # the kernel needs seconds to free hundreds of gigabytes
-_INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms, but far longer on a machine that swaps
 
 
 class Run:
@@ -235,17 +232,9 @@ def _identify_child(pid: int) -> ProcessId:
 
 
 def _read_init(info: int) -> ProcessId | None:
-    """The sandbox's init as reported by bubblewrap; reads to the end, so that it never writes to a closed pipe."""
-    data, deadline_s = b"", time.monotonic() + _INFO_DEADLINE_S
-    while select.select([info], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
-        chunk = os.read(info, 4096)
-        if not chunk:
-            break
-        data += chunk
-    try:
-        return identify(int(json.loads(data)["child-pid"]))
-    except (ValueError, KeyError, TypeError):
-        return None  # bubblewrap failed; its output is in the launcher's log
+    """The sandbox's init; None where bubblewrap failed, whose output is in the launcher's log."""
+    pid = bwrap.read_init(info)
+    return None if pid is None else identify(pid)
 
 
 def _row(process: ProcessId) -> dict[str, int]:

@@ -5,9 +5,12 @@ system-call filter, and Landlock if the kernel has it.
 """
 
 import errno
+import json
 import os
+import select
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +31,7 @@ _WRITABLE = ("/tmp", "/dev", "/proc")  # noqa: S108 -- the sandbox's own
 _KERNEL = ("/proc/sys", "/proc/driver", "/proc/fs", "/proc/acpi", "/proc/scsi")
 # Files that only root can read, for servers that run Berth as root.
 _PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
+_INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms, but far longer on a machine that swaps
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
@@ -157,20 +161,35 @@ def _files_of_image(launch: Launch, folder: AttemptFolder, root: Path) -> list[s
     writable += [folder.logs, folder.finished, folder.errors, folder.metrics, folder.media]
     # A link of the host is none inside, so each place is there under both of its names.
     places = {name: path.resolve() for path in writable for name in (path, path.resolve())}
-    read_only = [*launch.read_only, launch.entry.parent]
-    shown = {name: path.resolve() for path in read_only for name in (path, path.resolve())}
-    shown |= {place: path.resolve() for path, place in launch.image_files}
     loader = [word for name, value in launch.image_loader.items() for word in ("--setenv", name, value)]
     return [
-        *image.options(root, shown | places, places, _size(launch)),
+        *image.options(root, _shown_in_image(launch) | places, places, _size(launch), _hidden(launch)),
         *_kernel_settings(),
-        *_in_memory(launch, Path("/dev/shm")),  # noqa: S108 -- the sandbox's own
         *loader,
     ]
 
 
-def in_image(root: Path, environment: Mapping[str, str], run: Sequence[str]) -> list[str]:
-    """The command that runs a program of an image alone: without a network, and with nothing to write to.
+def _shown_in_image(launch: Launch) -> dict[Path, Path]:
+    """What a run in an image may read of the host, by where it appears."""
+    read_only = [*launch.read_only, launch.entry.parent]
+    shown = {name: path.resolve() for path in read_only for name in (path, path.resolve())}
+    return shown | {place: path.resolve() for path, place in launch.image_files}
+
+
+def in_image(
+    root: Path,
+    environment: Mapping[str, str],
+    run: Sequence[str],
+    *,
+    memory_bytes: int,
+    info_fd: int,
+    wait_fd: int,
+    filter_fd: int | None = None,
+) -> list[str]:
+    """The command that runs a program of an image alone: without a network, and with nothing to write to but memory.
+
+    Args:
+        memory_bytes: what each folder in main memory may take.
 
     Raises:
         FileNotFoundError: bubblewrap is not installed.
@@ -181,11 +200,26 @@ def in_image(root: Path, environment: Mapping[str, str], run: Sequence[str]) -> 
     variables = [word for name, value in environment.items() for word in ("--setenv", name, value)]
     return [
         *(program, *_OWN_NAMESPACES, "--unshare-net", *_IDENTITY),
-        *image.options(root, {}, (), ()),
+        *("--info-fd", str(info_fd), "--block-fd", str(wait_fd), *_filter(filter_fd)),
+        *image.options(root, {}, (), ("--size", str(memory_bytes))),
         *_kernel_settings(),
-        *image.sealed(),
+        *("--remount-ro", "/dev", *image.sealed()),
         *("--clearenv", *variables, "--chdir", "/", "--", *run),
     ]
+
+
+def read_init(info: int) -> int | None:
+    """The pid of a sandbox's init as bubblewrap reports it; reads to the end, so that it never writes to a closed pipe."""
+    data, deadline_s = b"", time.monotonic() + _INFO_DEADLINE_S
+    while select.select([info], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+        chunk = os.read(info, 4096)
+        if not chunk:
+            break
+        data += chunk
+    try:
+        return int(json.loads(data)["child-pid"])
+    except (ValueError, KeyError, TypeError):
+        return None  # bubblewrap failed; its output says why
 
 
 def confined(launch: Launch, folder: AttemptFolder, run: Sequence[str]) -> list[str]:
@@ -252,7 +286,8 @@ def _hide(launch: Launch, path: Path) -> list[str]:
 def memory_folders(launch: Launch) -> list[str]:
     """The sandbox's folders in main memory."""
     if launch.image is not None:
-        return image.memory_folders()
+        covered = image.covered(_shown_in_image(launch), (), _hidden(launch))
+        return [*image.memory_folders(), *(str(place) for place, path in covered.items() if path.is_dir())]
     hidden = [str(path) for path in _hidden(launch) if path.is_dir()]
     return ["/dev", "/dev/shm", *hidden]  # noqa: S108 -- the sandbox's own
 

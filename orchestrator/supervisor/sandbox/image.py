@@ -11,7 +11,8 @@ import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-_IN_MEMORY = ("/tmp", "/run", "/var/tmp")  # noqa: S108 -- the sandbox's own, where programs expect to write
+# The sandbox's own, where programs expect to write.
+_IN_MEMORY = ("/dev/shm", "/tmp", "/run", "/var/tmp")  # noqa: S108
 _KERNELS = ("/dev", "/proc", "/sys")
 # Who the user of the run is, and how names of hosts are found: as on the host.
 _OF_THE_HOST = ("/etc/passwd", "/etc/group", "/etc/resolv.conf", "/etc/hosts")
@@ -20,7 +21,7 @@ _MOST_LINKS = 40  # as the kernel has it
 
 def memory_folders() -> list[str]:
     """The folders in main memory of a sandbox with an image."""
-    return ["/dev", "/dev/shm", *_IN_MEMORY]  # noqa: S108 -- the sandbox's own
+    return ["/dev", *_IN_MEMORY]
 
 
 def options(
@@ -28,12 +29,14 @@ def options(
     shown: Mapping[Path, Path],
     writable: Collection[Path],
     size: Sequence[str],
+    hidden: Sequence[Path] = (),
 ) -> list[str]:
     """Options that make an image the root, with places of the host in it.
 
     Args:
         shown: places of the host by where they appear; read-only unless they are in ``writable``.
         size: options that limit each folder in main memory.
+        hidden: paths of the host that stay out of sight in what is shown.
     """
     binds = {Path(path): Path(os.path.realpath(path)) for path in _OF_THE_HOST if Path(path).exists()}
     binds |= shown
@@ -44,9 +47,34 @@ def options(
     words = [*_lay(str(root), Path("/"), mounted, opened)]
     words += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
     words += [word for path in memory for word in (*size, "--tmpfs", str(path))]
-    for place in sorted(binds, key=lambda path: (len(path.parts), path)):
-        words += ["--bind" if place in writable else "--ro-bind", str(binds[place]), str(place)]
-    return words
+    steps = [
+        (place, 0, ["--bind" if place in writable else "--ro-bind", str(source), str(place)])
+        for place, source in binds.items()
+    ]
+    steps += [
+        (place, 1, _cover(path, place, size)) for place, path in covered(shown, writable, hidden).items()
+    ]
+    # What the run has below a hidden folder is bound after it.
+    steps.sort(key=lambda step: (len(step[0].parts), step[1], step[0]))
+    return [*words, *(word for _, _, step in steps for word in step)]
+
+
+def covered(
+    shown: Mapping[Path, Path], writable: Collection[Path], hidden: Sequence[Path]
+) -> dict[Path, Path]:
+    """Where paths of the host appear that are to be hidden, with those paths; arguments as of ``options``."""
+    found = {
+        place / path.relative_to(source): path
+        for place, source in shown.items()
+        if place not in writable
+        for path in hidden
+        if path.is_relative_to(source)
+    }
+    return {place: path for place, path in found.items() if place not in writable}
+
+
+def _cover(path: Path, place: Path, size: Sequence[str]) -> list[str]:
+    return [*size, "--tmpfs", str(place)] if path.is_dir() else ["--ro-bind", "/dev/null", str(place)]
 
 
 def sealed() -> list[str]:

@@ -32,6 +32,7 @@ _OF_LAUNCHERS = frozenset(
     {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException"}
 )
 _WORDS_OF_HOROVOD = "Horovod detected that one or more processes exited"
+_OF_SANDBOX = re.compile(r"bwrap: (?!execvp )")
 _SHELL_SIGNAL = 128  # and more: the exit code of a shell whose program a signal ended
 
 
@@ -48,6 +49,12 @@ def read(text: str) -> tuple[dict[int, int], dict[int, RankError]]:
         return codes, {}  # exceptions are consequences, but for an abort's
     first = next(iter(codes), 0)
     return codes, _last_error(text, first)
+
+
+def is_of_sandbox(text: str) -> bool:
+    """Whether all of a log is what bubblewrap says when it cannot make a sandbox; a program that is missing is not."""
+    lines = text.splitlines()
+    return bool(lines) and all(_OF_SANDBOX.match(line) for line in lines)
 
 
 def _first_death(text: str) -> dict[int, int]:

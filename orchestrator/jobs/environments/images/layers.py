@@ -65,6 +65,11 @@ class Rootfs:
                     archive.members = []  # type: ignore[attr-defined]  # a list of all would take gigabytes
         except (tarfile.TarError, EOFError) as error:
             raise CannotGet("format", f"A layer cannot be unpacked ({error}).") from None
+        except NotADirectoryError as error:
+            place = os.path.relpath(error.filename or self.root, self.root)
+            raise CannotGet(
+                "format", f"A layer has files below {place[:80]!r}, which is none of its folders."
+            ) from None
 
     def _lay(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         name = PurePosixPath("/", member.name)

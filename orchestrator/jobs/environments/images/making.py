@@ -16,27 +16,19 @@ from django.conf import settings
 from orchestrator.jobs.environments import building, sources
 from orchestrator.jobs.environments.building import Built
 from orchestrator.jobs.environments.failures import CannotPrepare
+from orchestrator.jobs.environments.images.asking import ask_python
 from orchestrator.jobs.environments.lock import Locked
 from orchestrator.jobs.launch import interpreters, isolation
-from orchestrator.jobs.launch.images import FACTS, NO_SANDBOX, ROOT, USUAL_PATH
+from orchestrator.jobs.launch.images import FACTS, NO_SANDBOX, ROOT
 from orchestrator.spec.images import DOCKER_HUB, ImageName, read_image
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.files.durable import write_durably
 from orchestrator.supervisor.sandbox import bwrap
-from orchestrator.supervisor.sandbox.image import find_program
 
 PROGRAM = "orchestrator.jobs.environments.images.pulling"
 MOST_S = 4 * 3600.0
-_STARTS_WITHIN_S = 120.0
 _LEAST_FREE_BYTES = GIB
 _SHARE_OF_FREE = 0.9
-_PYTHONS = ("python3", "python")
-_PRINT_PACKAGES = r"""
-import json, sys
-from importlib import metadata
-found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-print(json.dumps([".".join(map(str, sys.version_info[:3])), {name: found[name] for name in found if name}]))
-"""
 
 
 def platform() -> str:
@@ -60,7 +52,7 @@ def make(name: str, digest: str, folder: Path, log: Path) -> Built:
         raise CannotPrepare("folder", f"{image.path} is in no folder that images may come from.")
     answer = _get(name, image, digest, folder, log)
     env = {key: str(value) for key, value in answer["env"].items()}
-    python, version, packages = _ask_python(folder / ROOT, env, log)
+    python, version, packages = ask_python(folder / ROOT, env, folder, log)
     facts = {
         "name": name,
         "digest": answer["digest"],
@@ -70,7 +62,8 @@ def make(name: str, digest: str, folder: Path, log: Path) -> Built:
         "has_torch": "torch" in packages,
     }
     write_durably(folder / FACTS, json.dumps(facts).encode())
-    key = hashlib.sha256(f"{platform()}\n{answer['digest']}".encode()).hexdigest()[:40]
+    # Digests of files and of registries stand for different things, so they share no place.
+    key = hashlib.sha256(f"{platform()}\n{image.kind}\n{answer['digest']}".encode()).hexdigest()[:40]
     place = settings.HOME.environments.built(key).root
     if not place.is_dir():
         new = folder / "new"
@@ -171,34 +164,3 @@ def login(registry: str) -> str:
         return base64.b64decode(found.get("auth", "")).decode()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CannotPrepare("tool", "The server's file with logins to registries cannot be read.") from None
-
-
-def _ask_python(root: Path, env: Mapping[str, str], log: Path) -> tuple[str, str, dict[str, str]]:
-    """The path, version and packages of an image's own Python, empty without one that starts."""
-    path = env.get("PATH") or USUAL_PATH
-    python = next((found for name in _PYTHONS if (found := find_program(root, name, path))), None)
-    if python is None:
-        return "", "", {}
-    try:
-        answer = subprocess.run(  # noqa: S603 -- the image's own Python, in a sandbox without a network
-            bwrap.in_image(root, {"LANG": "C.UTF-8", **env}, [python, "-c", _PRINT_PACKAGES]),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_STARTS_WITHIN_S,
-            check=False,
-            cwd="/",
-            env={},
-        )
-        version, packages = json.loads(answer.stdout) if answer.returncode == 0 else ("", {})
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        _note(log, f"{python} of the image does not start: {error}")
-        return "", "", {}
-    if not version:
-        _note(log, f"{python} of the image does not start: {answer.stderr.decode(errors='replace')[-600:]}")
-        return "", "", {}
-    return python, str(version), {str(name).lower(): str(packages[name]) for name in packages}
-
-
-def _note(log: Path, words: str) -> None:
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"{words}\n")

@@ -9,14 +9,14 @@ import json
 import os
 import resource
 import sys
-import tarfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
+from orchestrator.jobs.environments.images import archives
 from orchestrator.jobs.environments.images.failures import CannotGet
 from orchestrator.jobs.environments.images.layers import READ_BYTES, Room, Rootfs
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES, Registry
@@ -26,7 +26,18 @@ from orchestrator.spec.images import ARCHIVE, LAYOUT, ImageName, read_image
 MOST_MEMORY_BYTES = 4 * 1024**3  # headers of an archive may name any length
 TRIES = 3  # of each layer
 PAUSE_S = 2.0
+MOST_INDEXES = 3  # one within another
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Content(Protocol):
+    """The open bytes of a part of an image."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Source(Protocol):
@@ -34,7 +45,7 @@ class Source(Protocol):
 
     def manifest(self, reference: str) -> bytes: ...
 
-    def blob(self, digest: str) -> IO[bytes]: ...
+    def blob(self, digest: str) -> Content: ...
 
 
 class Layout:
@@ -46,7 +57,7 @@ class Layout:
     def manifest(self, reference: str) -> bytes:
         return self._read(self._place(reference) if reference else self.folder / "index.json")
 
-    def blob(self, digest: str) -> IO[bytes]:
+    def blob(self, digest: str) -> Content:
         return self._place(digest).open("rb")
 
     def _place(self, digest: str) -> Path:
@@ -114,7 +125,10 @@ def get(request: Mapping[str, Any]) -> dict[str, Any]:
     rootfs = Rootfs(folder / "rootfs", Room(request["most_bytes"]))
     rootfs.root.mkdir()
     if name.kind == ARCHIVE:
-        digest, config = _lay_archive(Path(name.path), rootfs)
+        with archives.opened(Path(name.path)) as archive:
+            digest, config = archive.digest, archive.config
+            _check_processor(config)
+            archive.lay(rootfs, log)
     else:
         source: Source = Layout(Path(name.path)) if name.kind == LAYOUT else Registry(name, request["login"])
         digest, config = _lay(source, name, request["digest"], folder, rootfs)
@@ -154,17 +168,19 @@ def _manifest(source: Source, reference: str) -> tuple[str, dict[str, Any]]:
 
     The digest is that of the manifest and not of the index, so that it names one image on every server.
     """
-    data = source.manifest(reference)
-    found = _read(data, reference)
-    rows = found.get("manifests")
-    if isinstance(rows, list):
-        own = _PROCESSORS.get(os.uname().machine, os.uname().machine)
+    own = _PROCESSORS.get(os.uname().machine, os.uname().machine)
+    for _ in range(MOST_INDEXES + 1):
+        data = source.manifest(reference)
+        found = _read(data, reference)
+        rows = found.get("manifests")
+        if not isinstance(rows, list):
+            break
         fitting = [row for row in rows if _fits(row, own)]
         if not fitting:
             raise CannotGet("processor", f"It has nothing for processors of this server ({own}).")
         reference = fitting[0]["digest"]
-        data = source.manifest(reference)
-        found = _read(data, reference)
+    else:
+        raise CannotGet("format", f"It lies behind more than {MOST_INDEXES} indexes.")
     if not isinstance(found.get("layers"), list) or not isinstance(found.get("config"), dict):
         raise CannotGet("format", "Its manifest is of a kind that Berth does not know.")
     return f"sha256:{hashlib.sha256(data).hexdigest()}", found
@@ -232,29 +248,6 @@ def _download(source: Source, digest: str, path: Path, most_bytes: int) -> None:
             file.write(chunk)
     if f"sha256:{hashed.hexdigest()}" != digest:
         raise CannotGet("network", f"{digest[:19]} came damaged.")
-
-
-def _lay_archive(path: Path, rootfs: Rootfs) -> tuple[str, dict[str, Any]]:
-    """Lay the first image of a file as ``docker save`` writes it; its digest is that of the configuration."""
-    try:
-        with tarfile.open(path) as archive:
-
-            def member(name: str) -> IO[bytes]:
-                found = archive.extractfile(name)
-                if found is None:
-                    raise CannotGet("format", f"{name[:80]!r} is no file of it.")
-                return found
-
-            rows = json.loads(member("manifest.json").read(LARGEST_ANSWER_BYTES))
-            data = member(rows[0]["Config"]).read(LARGEST_ANSWER_BYTES)
-            config: dict[str, Any] = json.loads(data)
-            _check_processor(config)
-            for number, name in enumerate(rows[0]["Layers"], 1):
-                log(f"layer {number} of {len(rows[0]['Layers'])}")
-                rootfs.lay(member(name))
-    except (tarfile.TarError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise CannotGet("format", f"{path} is no archive of an image ({error}).") from None
-    return f"sha256:{hashlib.sha256(data).hexdigest()}", config
 
 
 if __name__ == "__main__":

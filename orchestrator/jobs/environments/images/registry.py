@@ -11,8 +11,8 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from typing import IO, Self
 from urllib.parse import urlencode, urlsplit
 
 from orchestrator.jobs.environments.images.failures import CannotGet
@@ -52,6 +52,34 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return request
 
 
+class Answer:
+    """An open answer of a registry, as a file to read once."""
+
+    def __init__(self, response: HTTPResponse, registry: str) -> None:
+        self._response = response
+        self._registry = registry
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+
+    def read(self, size: int) -> bytes:
+        """At most that many bytes, fewer only at the end.
+
+        Raises:
+            CannotGet: the line broke.
+        """
+        try:
+            data = self._response.read(size)
+        except (OSError, HTTPException) as error:
+            raise CannotGet("network", f"{self._registry}: {_reason(error)}.") from error
+        if len(data) < size and self._response.length:
+            raise CannotGet("network", f"{self._registry}: the answer broke off.")
+        return data
+
+
 class Registry:
     """One repository of a registry."""
 
@@ -72,12 +100,12 @@ class Registry:
             CannotGet: there is none, or it cannot be had.
         """
         with self.open(f"manifests/{reference}", {"Accept": ", ".join(MANIFESTS)}) as answer:
-            data: bytes = answer.read(LARGEST_ANSWER_BYTES + 1)
+            data = answer.read(LARGEST_ANSWER_BYTES + 1)
         if len(data) > LARGEST_ANSWER_BYTES:
             raise CannotGet("format", "Its manifest is too large.")
         return data
 
-    def blob(self, digest: str) -> Any:
+    def blob(self, digest: str) -> Answer:
         """The open answer with a layer or configuration.
 
         Raises:
@@ -85,7 +113,7 @@ class Registry:
         """
         return self.open(f"blobs/{digest}", {})
 
-    def open(self, path: str, headers: Mapping[str, str]) -> Any:
+    def open(self, path: str, headers: Mapping[str, str]) -> Answer:
         """An answer of the registry, with a token where it asks for one."""
         try:
             return self._ask(path, headers)
@@ -99,14 +127,14 @@ class Registry:
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from None
 
-    def _ask(self, path: str, headers: Mapping[str, str]) -> Any:
+    def _ask(self, path: str, headers: Mapping[str, str]) -> Answer:
         own = {"Authorization": self._authorization} if self._authorization else {}
         return self._fetch(f"{self._base}/{path}", {**headers, **own})
 
-    def _fetch(self, address: str, headers: Mapping[str, str]) -> Any:
+    def _fetch(self, address: str, headers: Mapping[str, str]) -> Answer:
         request = urllib.request.Request(address, headers={"User-Agent": "berth", **headers})  # noqa: S310 -- http, checked
         try:
-            return self._opener.open(request, timeout=PATIENCE_S)
+            return Answer(self._opener.open(request, timeout=PATIENCE_S), self.name.registry)
         except urllib.error.HTTPError:
             raise
         except (OSError, HTTPException) as error:
