@@ -77,6 +77,13 @@ def hugging_face(job, step, *, state=True):
     return folder
 
 
+def taken_once_quiet(collect, **given):
+    """What is taken once the files have been quiet for longer than they are apart."""
+    taken = []
+    wait_until(lambda: taken.extend(collect(**given).taken) or taken)
+    return taken
+
+
 def shown(generation):
     return sorted(file.path.removeprefix("checkpoints/") for file in generation.files)
 
@@ -99,7 +106,7 @@ def test_the_step_that_a_checkpoint_holds_counts_more_than_the_one_in_its_name(j
     folder = hugging_face(job, 300)
     later(save(folder / "trainer_state.json", json.dumps({"global_step": 312})))
 
-    [generation] = collect(reached=290).taken
+    [generation] = taken_once_quiet(collect, reached=290)
 
     assert generation.step == 312
 
@@ -163,7 +170,7 @@ def test_a_folder_inside_another_checkpoint_belongs_to_it(job, collect):
     folder = hugging_face(job, 200)
     save(folder / "global_step200/mp_rank_00_model_states.pt", zipped(b"d"))
 
-    [generation] = collect().taken
+    [generation] = taken_once_quiet(collect)
 
     assert "checkpoint-200/global_step200/mp_rank_00_model_states.pt" in shown(generation)
 
