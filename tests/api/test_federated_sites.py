@@ -255,6 +255,7 @@ def test_a_site_that_asked_within_its_patience_is_no_silent_one(site, federation
     federation.refresh_from_db()
     site.send("GET")
     heard = FederationInvitation.objects.get(federation=federation).seen_at
+    assert heard is not None
     told = exchanges.root_of(federation.pk) / "told" / "2"
 
     controller.advance(federation, heard + timedelta(seconds=7.5))  # it may have asked 4.9 s later

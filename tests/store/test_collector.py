@@ -80,7 +80,12 @@ def hugging_face(job, step, *, state=True):
 def taken_once_quiet(collect, **given):
     """What is taken once the files have been quiet for longer than they are apart."""
     taken = []
-    wait_until(lambda: taken.extend(collect(**given).taken) or taken)
+
+    def look() -> bool:
+        taken.extend(collect(**given).taken)
+        return bool(taken)
+
+    wait_until(look)
     return taken
 
 
