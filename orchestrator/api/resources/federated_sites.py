@@ -34,13 +34,13 @@ class SiteGate(AuthBase):
             Forbidden, Over: as ``invitations.site_of``.
             TooMany: the site sends requests too fast.
         """
-        scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-        if scheme != "Token" or not text.startswith(SITE_PREFIX):
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if scheme != "Token" or not secret.startswith(SITE_PREFIX):
             raise Unauthenticated(
                 "Send 'Authorization: Token <secret>', with the secret of a site's invitation."
             )
         try:
-            site = invitations.site_of(text)
+            site = invitations.site_of(secret)
         except invitations.UnknownSite as error:
             raise Unauthenticated(str(error)) from error
         rate.requests.take(f"site-{site.pk}")
