@@ -116,7 +116,7 @@ def _needs(stored: dict[str, Any]) -> str:
     if not isinstance(gpus, int):
         return str(gpus)
     needs = words.plural(gpus, "device") if gpus else "a CPU slot"
-    return f"{needs}, {words.value(memory)} GiB of it" if isinstance(memory, int | float) else needs
+    return f"{needs}, {words.value(memory)} GiB of it," if isinstance(memory, int | float) else needs
 
 
 def _may_steer(user: Any, found: Service) -> bool:
