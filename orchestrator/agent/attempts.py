@@ -184,8 +184,8 @@ class AttemptWatch:
                 return
         # A script that was stopped and saved closed its files itself, whatever the kind of the ending.
         saved = bool(ending.ranks) and all(rank.get("finished") for rank in ending.ranks)
-        clean = saved or ending.kind == ExitKind.OK
-        progressed = self.keeper.finish(clean=clean, run_s=ending.run_s)
+        is_done = ending.kind == ExitKind.OK
+        progressed = self.keeper.finish(clean=saved or is_done, is_done=is_done, run_s=ending.run_s)
         if progressed is None:
             return
         tail = self._log_tail(ending.first_failure) if ending.kind != ExitKind.OK else ""

@@ -72,17 +72,19 @@ class CheckpointKeeper:
         """Stop looking; a copy under way is finished by its thread."""
         self.stopping.set()
 
-    def finish(self, *, clean: bool, run_s: float) -> bool | None:
+    def finish(self, *, clean: bool, is_done: bool, run_s: float) -> bool | None:
         """Take the last checkpoint of an attempt that ended.
 
         Args:
             clean: its processes ended by themselves, so the files they closed are complete.
+            is_done: it came to its end, so its last save is complete, too.
             run_s: how long it ran.
 
         Returns:
             Whether the attempt got further than where it began; None while the thread is busy: call again.
         """
         if self.ended is None:
+            self.collector.is_done = is_done
             self.ended = clean, run_s
             self.stopping.set()
             self.begin()

@@ -51,7 +51,8 @@ class Run:
             self.look()
             time.sleep(LOOK_EVERY_S)
 
-    def look(self, *, last=False, alive=True):
+    def look(self, *, last=False, alive=True, is_done=False):
+        self.collector.is_done = is_done
         changed = self.collector.changed()
         if changed or last:
             look = self.collector.take(lambda: alive, last=last)
@@ -142,9 +143,24 @@ def test_a_script_that_ended_well_has_finished_its_save(run):
     script.write("last.pt", "best.pt", number=1)
     script.train()
     script.write("last.pt", number=2)
-    script.look(last=True)
+    script.look(last=True, is_done=True)
 
     assert script.kept() == {"last.pt": 2, "best.pt": 1}
+
+
+@pytest.mark.parametrize(("is_done", "model"), [(True, 4), (False, 3)])
+def test_a_script_that_left_between_its_model_and_its_optimizer_has_not_finished_its_save(
+    run, is_done, model
+):
+    """As by ``sys.exit`` on the signal to stop: its processes end by themselves all the same."""
+    script = run("state")
+    for number in range(1, 4):
+        script.write(*ACCELERATE, number=number)
+        script.train()
+    script.write(ACCELERATE[0], number=4)
+    script.look(last=True, is_done=is_done)
+
+    assert script.kept()[ACCELERATE[0]] == model
 
 
 def test_a_script_that_ended_well_between_two_shards_has_not(run):
@@ -152,7 +168,7 @@ def test_a_script_that_ended_well_between_two_shards_has_not(run):
     script.write("model.pt", "shard_0.pt", "shard_1.pt", number=1)
     script.train()
     script.write("model.pt", "shard_0.pt", number=2)
-    script.look(last=True)
+    script.look(last=True, is_done=True)
 
     assert set(script.kept().values()) == {1}
 

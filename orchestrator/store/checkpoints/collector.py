@@ -52,6 +52,7 @@ class Collector:
         self.watcher = Watcher(job, glob)
         self.settle_s = SETTLE_S
         self.quick_s = SETTLE_S  # files that follow each other this quickly are of one save
+        self.is_done = False  # the run came to its end: set before the last look
         self._job = job
         self._attempt = attempt
         self._step_near = step_near
@@ -178,7 +179,9 @@ class Collector:
     def _is_of_one_save(self, save: Save, writer_alive: Callable[[], bool], *, last: bool) -> bool:
         """Whether no file of the checkpoint is of an earlier save than the others."""
         if last:
-            return self._rewrites.was_one_save(save, self.quick_s, by_itself=writer_alive())
+            return self._rewrites.was_one_save(
+                save, self.quick_s, by_itself=writer_alive(), is_done=self.is_done
+            )
         quiet_s = time.time() - max(signature[3] for signature in save.files.values()) / 1e9
         if self._rewrites.is_one_save(save):
             return True

@@ -143,14 +143,17 @@ class Rewrites:
             return quiet_s > LATE_PAUSES * pause_s
         return turn is _Turn.EVEN or (turn is _Turn.UNKNOWN and quiet_s > pause_s)
 
-    def was_one_save(self, save: Save, quick_s: float, *, by_itself: bool) -> bool:
+    def was_one_save(self, save: Save, quick_s: float, *, by_itself: bool, is_done: bool) -> bool:
         """Whether all parts are of one save, of a writer that ended.
 
         Args:
             quick_s: the longest pause between two files of one save; a longer one may be the training between two.
-            by_itself: it ended well, so it has finished its save.
+            by_itself: nobody killed it; but it may have left in the middle of a save, as by ``sys.exit`` on a signal.
+            is_done: it came to its end, so it has finished its save.
         """
         turn, in_turn = self._turn(save)
+        if turn is _Turn.LATE:
+            return is_done
         if by_itself:
             return turn is not _Turn.BETWEEN_SHARDS
         if turn is not _Turn.UNKNOWN:

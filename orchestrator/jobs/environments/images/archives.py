@@ -10,6 +10,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -42,16 +43,16 @@ class Archive:
         """
         for number, (name, diff_id) in enumerate(zip(self._layers, self._diff_ids, strict=True), 1):
             tell(f"layer {number} of {len(self._layers)}")
-            layer = _Hashed(_unpacked(self._member(name), self._member(name)))
+            layer = _Hashed(_unpacked(self._member(name)))
             rootfs.lay(cast("IO[bytes]", layer))
             if layer.digest() != diff_id:
                 raise CannotGet("format", f"Its layer {number} is not the one that its configuration names.")
 
-    def _member(self, name: str) -> IO[bytes]:
+    def _member(self, name: str) -> BufferedReader:
         found = self._file.extractfile(name)
         if found is None:
             raise CannotGet("format", f"{name[:80]!r} is no file of it.")
-        return found
+        return cast("BufferedReader", found)
 
 
 class _Hashed:
@@ -73,9 +74,13 @@ class _Hashed:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def _unpacked(file: IO[bytes], same: IO[bytes]) -> IO[bytes]:
-    """A layer as plain tar; podman and others may have packed it."""
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=same)) if file.read(len(_GZIP)) == _GZIP else same
+def _unpacked(file: BufferedReader) -> IO[bytes]:
+    """A layer as plain tar; podman and others may have packed it.
+
+    Nothing is read twice: in an archive that is packed itself, going back means to unpack it anew.
+    """
+    is_packed = file.peek(len(_GZIP))[: len(_GZIP)] == _GZIP
+    return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_packed else file
 
 
 @contextmanager
