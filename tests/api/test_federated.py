@@ -234,7 +234,7 @@ def test_stopping_stops_all_jobs_and_repeating_it_is_harmless(client):
         pytest.param({"sites": 2}, "sites", id="two sites"),
         pytest.param({"sites": None}, "give sites, or site_datasets", id="no sites"),
         pytest.param({"site_datasets": ["a", "b", "c"]}, "give sites, or site_datasets", id="both"),
-        pytest.param({"sites": None, "site_datasets": ["a"]}, "sum of two", id="one dataset"),
+        pytest.param({"sites": None, "site_datasets": ["a"]}, "3 to 64 sites in all", id="one dataset"),
         pytest.param({"clip": 1.0}, "both clip and noise", id="half of privacy"),
         pytest.param({"sites": 9}, "need 10 at once", id="more sites than slots"),
         pytest.param({"model": "--help"}, "model", id="an option as function"),
