@@ -2,7 +2,8 @@
 
 python -m deploy.locked requirements/base.txt
 
-Standard library only, since nothing is installed yet.  uv needs a tenth of pip's processor time.
+Standard library only, since nothing is installed yet.  Measured as root, who compiles what is installed: 26 s of a
+processor instead of pip's 46 for the base lock.
 """
 
 import ast

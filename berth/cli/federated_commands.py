@@ -23,6 +23,7 @@ PARTS = {
     "in_no_round": "in no round",
     "never_joined": "never joined",
 }
+DAY_S = 24 * 3600
 Wanted = Annotated[str, typer.Argument(metavar="ID", help="Id or part of it")]
 
 
@@ -157,7 +158,7 @@ def invite(
     """Invite a site at another Berth, and show its link once."""
     from berth.cli.choosing import connect
 
-    expires_in_s = None if days is None else days * 86400
+    expires_in_s = None if days is None else days * DAY_S
     made = connect().federation(wanted).invite(name, expires_in_s=expires_in_s)
     if as_json:
         show_json(made)
