@@ -1,6 +1,7 @@
 """Runs simulated histories from a first seed on, and tells which went wrong."""
 
 import argparse
+import logging
 import os
 import random
 import shutil
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.simulation.bending import bent
+from tests.chaos.simulation.bending import NoErrorOfOurs, bent
 from tests.chaos.simulation.history import History
 from tests.chaos.simulation.world import World
 
@@ -39,9 +40,9 @@ def simulate(folder: Path, first: int, count: int) -> int:
     import django
 
     django.setup()
-    import logging
-
-    logging.disable(logging.CRITICAL)  # failures are what this is about
+    ours = logging.getLogger("orchestrator")
+    ours.handlers = [NoErrorOfOurs(logging.ERROR)]
+    ours.propagate = False  # other failures are what this is about
     began = REAL_MONOTONIC()
     user = prepare()
     problems = {}

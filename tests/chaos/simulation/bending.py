@@ -1,5 +1,6 @@
 """Puts the real code into a world: its clock, its processes, its queue."""
 
+import logging
 import random
 import time
 import types
@@ -25,7 +26,7 @@ class Keeper:
     def saved_since(self, *_: Any) -> bool:
         return False
 
-    def finish(self, *, clean: bool, run_s: float) -> bool | None:
+    def finish(self, *, clean: bool, is_done: bool, run_s: float) -> bool | None:
         return self.chance.random() < 0.5
 
 
@@ -40,6 +41,17 @@ class AtOnce:
 
     def is_alive(self) -> bool:
         return False
+
+
+class NoErrorOfOurs(logging.Handler):
+    """The agent survives errors in its own code and tries again, for ever; a history must not."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from django.db import DatabaseError
+
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, DatabaseError):
+            raise AssertionError(f"{record.getMessage()}: {error!r}") from error
 
 
 @contextmanager
