@@ -4,29 +4,58 @@ GNU gettext would do the same; a machine without it can run the tests and build 
 """
 
 import ast
+import json
 import struct
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CATALOGS = tuple(sorted((ROOT / "orchestrator" / "locale").glob("*/LC_MESSAGES/*.po")))
+LANGUAGES = tuple(path.parent for path in sorted((ROOT / "orchestrator" / "locale").glob("*/LC_MESSAGES")))
+SCRIPTS = "scripts.po"  # the texts of static/js; all other files are Django's
 MAGIC = 0x950412DE
 
 
 def main() -> int:
-    for path in CATALOGS:
-        texts = read(path)
-        compiled(path).write_bytes(compile_catalog(texts))
-        sys.stdout.write(f"{path.relative_to(ROOT)}: {len(texts) - 1} texts\n")
+    for language in LANGUAGES:
+        texts, scripts = catalog(language), read(language / SCRIPTS)
+        compiled(language).write_bytes(compile_catalog(texts))
+        for_scripts(language).write_text(script_of(scripts))
+        sys.stdout.write(f"{language.name}: {len(texts) - 1} texts, {len(scripts)} of scripts\n")
     return 0
 
 
-def compiled(path: Path) -> Path:
-    return path.with_suffix(".mo")
+def compiled(language: Path) -> Path:
+    """What Django reads."""
+    return language / "LC_MESSAGES" / "django.mo"
+
+
+def for_scripts(language: Path) -> Path:
+    """What pages in that language load before their scripts."""
+    return ROOT / "static" / "js" / f"words-{language.name}.js"
+
+
+def catalog(language: Path) -> dict[str, str]:
+    """All texts of a language but those of scripts; a file for each part of the pages.
+
+    Raises:
+        ValueError: two files translate one text differently; the message names it.
+    """
+    texts: dict[str, str] = {}
+    for path in sorted(language.glob("*.po")):
+        if path.name == SCRIPTS:
+            continue
+        for english, translated in read(path).items():
+            if texts.setdefault(english, translated) != translated:
+                raise ValueError(f"{path}: {english[:60]!r} is translated differently in another file")
+    return texts
 
 
 def read(path: Path) -> dict[str, str]:
     """The translations of a catalog by their English text; that of the empty text is the catalog's header.
+
+    A text with a plural has both its forms, in English and in the translation, with a NUL between them, as GNU gettext
+    keeps them.
 
     Raises:
         ValueError: a text is there twice, or a line is none of a catalog; the message names the line.
@@ -38,21 +67,34 @@ def read(path: Path) -> dict[str, str]:
         if line.startswith("#"):
             continue
         word, _, rest = line.partition(" ")
-        if word in ("msgid", "msgstr"):
+        if word in ("msgid", "msgid_plural", "msgstr", "msgstr[0]", "msgstr[1]"):
             keyword, parts[word] = word, ast.literal_eval(rest)
         elif line.startswith('"') and keyword:
             parts[keyword] += ast.literal_eval(line)
         elif line.strip():
             raise ValueError(f"{path}, line {number}: this is no line of a catalog: {line[:60]}")
         elif parts:
-            if parts["msgid"] in texts:
-                raise ValueError(f"{path}, line {number}: {parts['msgid'][:60]!r} is there twice")
-            texts[parts["msgid"]] = parts["msgstr"]
+            english, translated = _entry(parts)
+            if english in texts:
+                raise ValueError(f"{path}, line {number}: {english[:60]!r} is there twice")
+            texts[english] = translated
             parts, keyword = {}, ""
     return texts
 
 
-def compile_catalog(texts: dict[str, str]) -> bytes:
+def _entry(parts: Mapping[str, str]) -> tuple[str, str]:
+    if "msgid_plural" not in parts:
+        return parts["msgid"], parts["msgstr"]
+    return f"{parts['msgid']}\0{parts['msgid_plural']}", f"{parts['msgstr[0]']}\0{parts['msgstr[1]']}"
+
+
+def script_of(texts: Mapping[str, str]) -> str:
+    """The texts of scripts as a script, for the page has them before any of its modules runs."""
+    words = json.dumps(dict(sorted(texts.items())), ensure_ascii=False, indent=0)
+    return f"// Made by python -m deploy.translations.\nglobalThis.berthWords = {words};\n"
+
+
+def compile_catalog(texts: Mapping[str, str]) -> bytes:
     """A catalog in the format of GNU gettext, without its optional table of hashes."""
     rows = sorted(
         (english.encode(), translated.encode()) for english, translated in texts.items() if translated

@@ -51,6 +51,8 @@ def show_account(
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
         "nav": "account",
+        "languages": settings.LANGUAGES,
+        "chosen_language": request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, ""),
         "tokens": list(Token.objects.filter(user=user, revoked_at=None).select_related("agent")),
         "now": timezone.now(),
         "own_password": user.has_usable_password(),

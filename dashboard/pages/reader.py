@@ -5,10 +5,13 @@ from datetime import UTC, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
+from django.utils import translation
+from django.utils.cache import patch_vary_headers
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.http import require_POST
 
@@ -53,6 +56,23 @@ def signed_in(request: HttpRequest) -> User:
     if not isinstance(user, User):
         raise PermissionDenied
     return user
+
+
+class ReadersLanguage(MiddlewareMixin):
+    """The language chosen in this browser, else the browser's own; a program with a token is answered in English."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        program = "Authorization" in request.headers
+        translation.activate(
+            settings.LANGUAGE_CODE if program else translation.get_language_from_request(request)
+        )
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if response.get("Content-Type", "").startswith("text/html"):
+            patch_vary_headers(response, ["Accept-Language", "Cookie"])
+            response.headers.setdefault("Content-Language", translation.get_language() or "")
+        translation.deactivate()  # the next work of this thread may be nobody's
+        return response
 
 
 class ViewersLookOnly(MiddlewareMixin):
@@ -105,6 +125,8 @@ def set_theme(request: HttpRequest) -> HttpResponse:
         answer.delete_cookie(DENSITY_COOKIE, samesite="Lax")
     if "keys" in request.POST:
         _set_shortcuts(answer, on=bool(request.POST.get("shortcuts")))
+    if "language" in request.POST:
+        _set_language(answer, request.POST["language"])
     return answer
 
 
@@ -113,3 +135,13 @@ def _set_shortcuts(answer: HttpResponse, *, on: bool) -> None:
         answer.delete_cookie(SHORTCUTS_COOKIE, samesite="Lax")
     else:
         answer.set_cookie(SHORTCUTS_COOKIE, "off", max_age=YEAR_S, samesite="Lax", httponly=True)
+
+
+def _set_language(answer: HttpResponse, chosen: str) -> None:
+    """One that there is not is that of the browser."""
+    if chosen in dict(settings.LANGUAGES):
+        answer.set_cookie(
+            settings.LANGUAGE_COOKIE_NAME, chosen, max_age=YEAR_S, samesite="Lax", httponly=True
+        )
+    else:
+        answer.delete_cookie(settings.LANGUAGE_COOKIE_NAME, samesite="Lax")

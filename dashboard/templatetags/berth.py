@@ -57,6 +57,12 @@ def favicon() -> SafeString:
 
 
 @register.simple_tag
+def scripts_words(language: str) -> str:
+    """The address of what scripts say in a language that is not English."""
+    return static(f"js/words-{language}.js")
+
+
+@register.simple_tag
 def icon(name: str) -> SafeString:
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>',

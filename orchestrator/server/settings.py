@@ -59,6 +59,7 @@ MIDDLEWARE = [
     "orchestrator.api.http.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "orchestrator.people.sessions.SessionLimits",
+    "dashboard.pages.reader.ReadersLanguage",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "orchestrator.api.http.middleware.PlainRequests",
@@ -126,6 +127,9 @@ NEWCOMERS = (
 globals().update(_SIGN_ON)
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LANGUAGE_COOKIE_NAME = "berth_language"
+FORMAT_MODULE_PATH = "orchestrator.server.formats"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True

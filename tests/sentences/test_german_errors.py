@@ -9,7 +9,16 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import translation
 
 from dashboard.parts.said import messages_of, said, sentence_of
-from deploy.translations import CATALOGS, compile_catalog, compiled, read
+from deploy.translations import (
+    LANGUAGES,
+    SCRIPTS,
+    catalog,
+    compile_catalog,
+    compiled,
+    for_scripts,
+    read,
+    script_of,
+)
 from orchestrator.exceptions import Conflict, Malformed, Sentence
 from orchestrator.sweeps.core.space import WrongSpace
 from tests.sentences.error_texts import texts_in
@@ -56,7 +65,7 @@ CONVERTED = (
 MODULES = [
     path for room in CONVERTED for path in (sorted((REPOSITORY / room).rglob("*.py")) or [REPOSITORY / room])
 ]
-GERMAN = read(REPOSITORY / "orchestrator/locale/de/LC_MESSAGES/django.po")
+GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -88,9 +97,12 @@ def test_a_translation_has_the_values_of_its_english():
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", CATALOGS, ids=lambda path: path.parts[-3])
-def test_the_catalog_that_django_reads_is_made_of_the_one_that_people_write(path: Path):
-    assert compiled(path).read_bytes() == compile_catalog(read(path)), "run python -m deploy.translations"
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda path: path.name)
+def test_what_programs_read_is_made_of_the_catalogs_that_people_write(language: Path):
+    again = "run python -m deploy.translations"
+
+    assert compiled(language).read_bytes() == compile_catalog(catalog(language)), again
+    assert for_scripts(language).read_text() == script_of(read(language / SCRIPTS)), again
 
 
 def test_a_sentence_is_its_english_text_wherever_nobody_translates_it():
@@ -144,14 +156,14 @@ def test_a_form_says_its_errors_in_german_and_rest_in_english(
 ):
     make_device()
     client.force_login(ada)
+    client.cookies["berth_language"] = "de"
 
-    with translation.override("de"):
-        shown = client.post("/submit", form).content.decode()
-        body = {
-            "source": {"text": "print(1)"},
-            **{name: int(text) if text.isdecimal() else text for name, text in form.items()},
-        }
-        told = client.post("/api/v1/jobs", body, content_type="application/json").json()["detail"]
+    shown = client.post("/submit", form).content.decode()
+    body = {
+        "source": {"text": "print(1)"},
+        **{name: int(text) if text.isdecimal() else text for name, text in form.items()},
+    }
+    told = client.post("/api/v1/jobs", body, content_type="application/json").json()["detail"]
 
     assert page in shown
     assert rest in told
@@ -162,10 +174,11 @@ def test_a_plain_form_over_rest_says_its_errors_in_german(home, client, root, ma
     make_pool("a100")
     client.force_login(root)
 
-    with translation.override("de"):
-        answer = client.post(
-            "/change", {"do": "POST /api/v1/pools", "name": "a100"}, headers={"X-Requested-With": "fetch"}
-        )
+    client.cookies["berth_language"] = "de"
+
+    answer = client.post(
+        "/change", {"do": "POST /api/v1/pools", "name": "a100"}, headers={"X-Requested-With": "fetch"}
+    )
 
     assert answer.json()["detail"].startswith("Einen Pool a100 gibt es schon. Einen anderen Namen wählen.")
 
@@ -176,8 +189,8 @@ def test_the_form_of_a_service_says_its_errors_in_german(home, client, ada, make
     client.force_login(ada)
     form = {"name": "echo", "command": "python serve.py", "gpus": "64", "pool": "default"}
 
-    with translation.override("de"):
-        code = SimpleUploadedFile("serve.py", b"print('it answers')\n")
-        shown = client.post("/new-service", {**form, "file": code}).content.decode()
+    client.cookies["berth_language"] = "de"
+    code = SimpleUploadedFile("serve.py", b"print('it answers')\n")
+    shown = client.post("/new-service", {**form, "file": code}).content.decode()
 
     assert "Pool default hat 1 Gerät; verlangt sind 64." in shown

@@ -1,0 +1,4 @@
+// Made by python -m deploy.translations.
+globalThis.berthWords = {
+"now": "jetzt"
+};
