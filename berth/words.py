@@ -182,6 +182,7 @@ def listed(labels: Sequence[str]) -> str:
 
 
 def labelled(label: str) -> str:
-    """A device's label, its noun in the reader's language."""
-    noun, _, number = label.rpartition(" ")
-    return f"{text(noun)} {number}" if noun else label
+    """A device's label, its noun in the reader's language: "gpu2: simulated GPU 0"."""
+    server, colon, device = label.rpartition(": ")
+    noun, _, number = device.rpartition(" ")
+    return f"{server}{colon}{text(noun)} {number}" if noun else label

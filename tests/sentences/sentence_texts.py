@@ -9,19 +9,25 @@ TEXT, PLURAL = "text", "plural_text"
 
 def texts_in(path: Path) -> set[str]:
     """Every text that a module says, a plural's both forms with a NUL between them, as in the catalog."""
+    said = said_in(path)
+    in_plurals = {part for text in said if "\0" in text for part in text.split("\0")}
+    return said | (_sentences(ast.parse(path.read_text())) - in_plurals)
+
+
+def said_in(path: Path) -> set[str]:
+    """What a module gives to ``text`` and ``plural_text`` as it stands there."""
     tree = ast.parse(path.read_text())
     plurals = {
         f"{call.args[0].value}\0{call.args[1].value}"
         for call in _calls(tree, PLURAL)
         if isinstance(call.args[0], ast.Constant) and isinstance(call.args[1], ast.Constant)
     }
-    in_plurals = {part for both in plurals for part in both.split("\0")}
     of_calls = {
         call.args[0].value
         for call in _calls(tree, TEXT)
         if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
     }
-    return plurals | of_calls | (_sentences(tree) - in_plurals)
+    return plurals | of_calls
 
 
 def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:

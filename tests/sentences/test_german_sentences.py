@@ -10,13 +10,19 @@ from deploy.translations import catalog
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
+from orchestrator.jobs.launch import isolation
 from orchestrator.sentences import say
 from orchestrator.sentences.waits import say_wait
-from tests.sentences.sentence_texts import texts_in
+from tests.sentences.sentence_texts import said_in, texts_in
 from tests.system.server import REPOSITORY
 
 MODULES = [*sorted((REPOSITORY / "orchestrator/sentences").glob("*.py")), REPOSITORY / "berth/words.py"]
 GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
+ELSEWHERE = (
+    *sorted((REPOSITORY / "dashboard/templatetags").glob("*.py")),
+    REPOSITORY / "dashboard/live/problems.py",
+    REPOSITORY / "orchestrator/jobs/launch/isolation.py",
+)
 FOR_PROGRAMS = {
     "%Y-%m-%d %H:%M",
     "berth manage ",
@@ -27,6 +33,23 @@ FOR_PROGRAMS = {
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_every_text_of_a_sentence_has_its_german(path: Path):
     assert sorted(text for text in texts_in(path) - FOR_PROGRAMS if not GERMAN.get(text)) == []
+
+
+@pytest.mark.parametrize("path", ELSEWHERE, ids=lambda path: path.stem)
+def test_a_text_beside_the_sentences_has_its_german(path: Path):
+    assert sorted(text for text in said_in(path) if not GERMAN.get(text)) == []
+
+
+def test_the_levels_of_the_sandbox_are_described_in_german():
+    with translation.override("de"):
+        described = [
+            isolation.describe(level, list(isolation.WALLS)) for level in range(len(isolation.LEVELS))
+        ]
+
+    english = [isolation.describe(level, list(isolation.WALLS)) for level in range(len(isolation.LEVELS))]
+    for here, there in zip(described, english, strict=True):
+        assert here["walls"] != there["walls"]
+        assert not {here["name"], here["stops"], here["does_not_stop"]} & set(map(str, there.values()))
 
 
 def test_a_waiting_job_says_why_in_german():
