@@ -9,7 +9,7 @@ from django.utils.translation.template import templatize
 
 MARKS = {"_", "gettext", "gettext_lazy", "text"}
 PLURALS = {"ngettext", "ngettext_lazy", "plural_text"}
-_CALL = re.compile(r"\b(n?gettext)\(")
+_CALL = re.compile(r"\b(n?p?gettext)\(")
 _SAID_BY_ATTRIBUTES = re.compile(
     r'\b(?:aria-label|title|placeholder|alt|label|data-title|aria-description)="([^"]*)"'
 )
@@ -34,7 +34,8 @@ def marked_in_template(path: Path) -> set[str]:
         strings = [
             node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ]
-        found.add("\0".join(strings))
+        context = f"{strings.pop(0)}\4" if "pgettext" in hit[1] else ""
+        found.add(context + "\0".join(strings))
     return found
 
 
