@@ -77,8 +77,8 @@ EXAMPLES = {
     *("/data/shakespeare.txt shakespeare.txt", "train.py:build_model", "train/loss - val/loss", "val/loss"),
     *("berth shell", "--image", 'class="jobs-page"'),
     "username,name,role,max_devices&#10;ana,Ana Costa,submitter,2",
-    r"lr: {type: float, low: 1.0e-5, high: 0.1, log: true}\noptimizer: [adam, sgd]\n"
-    r"momentum: {type: float, low: 0, high: 0.99, when: {optimizer: sgd}}",
+    "lr: {type: float, low: 1.0e-5, high: 0.1, log: true}\noptimizer: [adam, sgd]\n"
+    "momentum: {type: float, low: 0, high: 0.99, when: {optimizer: sgd}}",
 }
 
 
