@@ -149,6 +149,9 @@ class LineParser:
                 total = progress.total_epochs
         else:
             total = _total(layout.step, numbers)
+            total = (
+                None if total is not None and total < step else total
+            )  # of something else, such as an episode
             unit = SAMPLE if layout.samples else STEP
             names_epoch = layout.epoch is not None or layout.within
             if layout.counts_all:

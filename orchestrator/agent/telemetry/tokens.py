@@ -32,12 +32,15 @@ _SPLIT_ODD = re.compile(rf"({_ODD}|[-+.\d]{_FREE}{_AMOUNT})")
 _TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
+_FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000", ":,()=|; ")
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 
 def visible_text(line: str) -> str:
     """The final state of a line, without colours and without text overwritten by carriage returns."""
     line = line[:LONGEST_LINE].rstrip("\r\n")
+    if not line.isascii():
+        line = line.translate(_FULL_WIDTH)
     if "\x1b" in line:
         line = _COLOURS.sub("", line)
     if "\r" in line:
