@@ -134,8 +134,9 @@ def _gpu_memory_reported(message: str) -> str:
 
 
 @ends(Ended.RAISED)
-def _raised(error: str, rank: int) -> str:
-    return f"The script raised {error} on rank {rank}."
+def _raised(error: str, rank: int, asked: bool = False) -> str:
+    advice = " A job has no keyboard: give what the script asks for as an argument." if asked else ""
+    return f"The script raised {error} on rank {rank}.{advice}"
 
 
 @ends(Ended.GPU_MEMORY)
@@ -160,8 +161,13 @@ def _main_memory(rank: int, error: str) -> str:
 
 
 @ends(Ended.KERNEL_KILLED)
-def _kernel_killed(rank: int) -> str:
-    return f"The kernel killed rank {rank} because the machine was out of main memory."
+def _kernel_killed(rank: int, child: bool = False) -> str:
+    """With ``child``, a process that the rank had started."""
+    return f"The kernel killed {_who(rank, child)} because the machine was out of main memory."
+
+
+def _who(rank: int, child: bool) -> str:
+    return f"a process of rank {rank}" if child else f"rank {rank}"
 
 
 @ends(Ended.GPU_FAULT)
@@ -175,8 +181,9 @@ def _aborted(rank: int) -> str:
 
 
 @ends(Ended.KILLED)
-def _killed(rank: int) -> str:
-    return f"Rank {rank} was killed by SIGKILL from outside of Berth."
+def _killed(rank: int, child: bool = False) -> str:
+    who = _who(rank, child)
+    return f"{who[0].upper()}{who[1:]} was killed by SIGKILL from outside of Berth."
 
 
 @ends(Ended.SIGNALLED)
