@@ -284,6 +284,48 @@ def test_a_killed_process_of_a_rank_is_no_error_of_the_script(error) -> None:
     )
 
 
+TAIL_OF_A_STAGE = """== fit
+Traceback (most recent call last):
+  File "/x/work/fit.py", line 2, in <module>
+    raise ValueError("bad shape")
+ValueError: bad shape
+Traceback (most recent call last):
+  File "/x/work/stages.py", line 4, in <module>
+    subprocess.run([sys.executable, s], check=True)
+subprocess.CalledProcessError: Command '['python', 'fit.py']' returned non-zero exit status 1.
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "tail", "kind", "sentence"),
+    [
+        (
+            "Command '['python', 'fit.py']' returned non-zero exit status 1.",
+            TAIL_OF_A_STAGE,
+            "user_error",
+            "The script raised ValueError: bad shape (CalledProcessError) on rank 0.",
+        ),
+        (
+            "Command '['./tool']' returned non-zero exit status 2.",
+            "tool: no such file\n",
+            "user_error",
+            "The script raised CalledProcessError: Command '['./tool']' returned non-zero exit status 2. on rank 0.",
+        ),
+        (
+            "Command '['python', 'fit.py']' died with <Signals.SIGKILL: 9>.",
+            "step 5\n",
+            "signal",
+            "A process of rank 0 was killed by SIGKILL from outside of Berth.",
+        ),
+    ],
+)
+def test_a_program_that_a_script_started_tells_why_the_script_failed(message, tail, kind, sentence) -> None:
+    error = RankError("CalledProcessError", message, 1)
+    verdict = classify(Ending(1, top=1, errors={0: error}, tails={0: tail}))
+
+    assert (verdict.kind, say(verdict.how)) == (kind, sentence)
+
+
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
     ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
 

@@ -268,7 +268,10 @@ class Builder:
         """Give the step and the epoch the ends that the line names elsewhere: ``"step": 5, "max_steps": 60``."""
         of_steps = ENDS_OF_GLOBAL_STEPS if self.step_rank == GLOBAL_RANK else ENDS_OF_STEPS
         for name, at in self.ends.items():
-            if name in of_steps and self.step is not None and self.step.of is None and self.epoch is None:
+            is_whole = (
+                self.epoch is None or self.step_rank == GLOBAL_RANK
+            )  # else the end may be that of an epoch
+            if name in of_steps and self.step is not None and self.step.of is None and is_whole:
                 self.step = self.step._replace(of=at)
             elif name in ENDS_OF_EPOCHS and self.epoch is not None and self.epoch.of is None:
                 self.epoch = self.epoch._replace(of=at)

@@ -11,6 +11,7 @@ from typing import TypedDict
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.ranks.program import EXCEPTION as COMMAND_NOT_STARTED
+from orchestrator.supervisor.verdict import command_logs
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import (
     amounts_of,
@@ -21,6 +22,7 @@ from orchestrator.supervisor.verdict.error_texts import (
     peer_lost,
     raised_text,
 )
+from orchestrator.supervisor.verdict.rank_reports import RankError
 
 # How argparse, and how click and typer end a script that was called with wrong options.
 _WRONG_USE = re.compile(r"^(?:\S{1,99}: error|Error): ([^\n]{1,400})\s*\Z", re.MULTILINE)
@@ -181,12 +183,27 @@ def _raised(ending: Ending) -> Verdict | None:
         return Verdict(kind, fact(Ended.GPU_FAULT, rank=rank, error=raised), rank)
     if child_killed(error):
         return _child_killed(ending, rank)
+    if error.exception in command_logs.OF_LAUNCHERS and (verdict := _started_failed(ending, rank, error)):
+        return verdict
     if error.exception == "SystemExit":  # sys.exit("why"), whose exit code is always 1
         return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=1, message=short), rank)
     verdict = Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
     if asked_for_input(error):
         verdict.add(asked=True)
     return verdict
+
+
+def _started_failed(ending: Ending, rank: int, error: RankError) -> Verdict | None:
+    """Why a program failed that a script had started, as its log tells; None if the log says nothing."""
+    codes, errors = command_logs.read(f"{ending.tails.get(rank, '')}\n{error.message}")
+    number = next((-code for code in codes.values() if code < 0), 0)
+    if number == signal.SIGKILL:
+        return _child_killed(ending, rank)
+    cause = next(iter(errors.values()), None)
+    if number or cause is None:
+        return None
+    raised = f"{raised_text(cause)} ({error.exception})"
+    return Verdict(kind_of_text(raised) or "user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
 
 
 def _child_killed(ending: Ending, rank: int) -> Verdict:
