@@ -343,6 +343,8 @@ def lock() -> None:
             "pyproject.toml",
             "--extra",
             "server",
+            "--extra",
+            "ldap",  # a clone takes what pip would choose by an extra
             *groups,
             *constraint,
             "-o",
