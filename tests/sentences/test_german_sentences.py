@@ -23,6 +23,9 @@ ELSEWHERE = (
     REPOSITORY / "dashboard/live/problems.py",
     REPOSITORY / "orchestrator/jobs/launch/isolation.py",
     REPOSITORY / "orchestrator/scheduler/waiting.py",
+    REPOSITORY / "orchestrator/scheduler/forecast/planning.py",
+    REPOSITORY / "orchestrator/scheduler/forecast/training_preview.py",
+    REPOSITORY / "orchestrator/scheduler/forecast/wording.py",
 )
 FOR_PROGRAMS = {
     "%Y-%m-%d %H:%M",
