@@ -56,7 +56,9 @@ def _limit_met(met: Json | None) -> str:
 
 
 @ends(Ended.FINISHED)
-def _finished() -> str:
+def _finished(printed: str = "") -> str:
+    if printed:
+        return f"Finished with exit code 0, though the log ends with {printed}."
     return "Finished."
 
 

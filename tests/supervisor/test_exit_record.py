@@ -326,6 +326,37 @@ def test_a_program_that_a_script_started_tells_why_the_script_failed(message, ta
     assert (verdict.kind, say(verdict.how)) == (kind, sentence)
 
 
+PRINTED = """step 20 loss 0.048
+Traceback (most recent call last):
+  File "/x/work/train.py", line 6, in <module>
+    main()
+    ^^^^^^
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (
+            f"{PRINTED}exiting\n",
+            "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied.",
+        ),
+        (PRINTED + "step 21 loss 0.04\n" * 20, "Finished."),
+        (
+            f"done\nException ignored in: <function Loader.__del__ at 0x7f>\n{PRINTED.partition(chr(10))[2]}",
+            "Finished.",
+        ),
+        ("done\n", "Finished."),
+    ],
+)
+def test_an_exception_that_a_script_printed_last_is_said_with_its_success(tail, sentence) -> None:
+    for ending in (Ending(1, top=0, tails={0: tail}), Ending(1, top=0, finished={0: 0}, tails={0: tail})):
+        verdict = classify(ending)
+
+        assert (verdict.kind, say(verdict.how)) == ("ok", sentence)
+
+
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
     ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
 

@@ -114,8 +114,14 @@ def _finished(ending: Ending) -> Verdict | None:
     if len(ending.finished) == ending.ranks and not any(ending.finished.values()):
         return Verdict("ok", _finished_how(ending))
     if ending.top == 0 and not ending.stop_reason and not any(ending.finished.values()):
-        return Verdict("ok", fact(Ended.FINISHED))
+        return Verdict("ok", _finished_quietly(ending))
     return None
+
+
+def _finished_quietly(ending: Ending) -> Fact:
+    """The end of a run with exit code 0; the log may say that the script did not get through."""
+    printed = command_logs.last_printed(ending.tails.get(ending.numbers[0], ""))
+    return fact(Ended.FINISHED, printed=raised_text(printed)) if printed else fact(Ended.FINISHED)
 
 
 def _finished_how(ending: Ending) -> Fact:
@@ -124,7 +130,7 @@ def _finished_how(ending: Ending) -> Fact:
         return fact(Ended.FINISHED_UNNOTICED, unnoticed=ending.unreaped)
     aborted = [rank for rank, code in ending.codes.items() if code < 0]
     if not aborted and (ending.top is None or ending.top >= 0):
-        return fact(Ended.FINISHED)
+        return _finished_quietly(ending)
     number = -ending.codes[aborted[0]] if aborted else -(ending.top or 0)
     return fact(Ended.FINISHED_THEN_ABORTED, signal=number)
 
