@@ -136,8 +136,16 @@ def _gpu_memory_reported(message: str) -> str:
 
 
 @ends(Ended.RAISED)
-def _raised(error: str, rank: int, asked: bool = False) -> str:
-    advice = " A job has no keyboard: give what the script asks for as an argument." if asked else ""
+def _raised(error: str, rank: int, asked: bool = False, port: str | None = None) -> str:
+    advice = ""
+    if asked:
+        advice = " A job has no keyboard: give what the script asks for as an argument."
+    elif port is not None:
+        which = f"Port {port}" if port else "The port"
+        advice = (
+            f" {which} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, or "
+            "port 0 for a free one."
+        )
     return f"The script raised {error} on rank {rank}.{advice}"
 
 

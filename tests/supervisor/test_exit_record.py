@@ -357,6 +357,32 @@ def test_an_exception_that_a_script_printed_last_is_said_with_its_success(tail, 
         assert (verdict.kind, say(verdict.how)) == ("ok", sentence)
 
 
+@pytest.mark.parametrize(
+    ("error", "port"),
+    [
+        (
+            RankError(
+                "DistNetworkError",
+                "The server socket has failed to listen on any local network address. port: 12355, useIpv6: false, "
+                "code: -98, name: EADDRINUSE, message: address already in use",
+                1,
+            ),
+            "Port 12355",
+        ),
+        (RankError("OSError", "[Errno 98] Address already in use", 1), "The port"),
+    ],
+)
+def test_a_port_that_another_program_has_is_no_error_of_the_script(error, port) -> None:
+    verdict = classify(Ending(1, top=1, errors={0: error}))
+
+    assert verdict.kind == "infra"
+    assert say(verdict.how).startswith("The script raised ")
+    assert say(verdict.how).endswith(
+        f" {port} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, or port 0 "
+        "for a free one."
+    )
+
+
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
     ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
 

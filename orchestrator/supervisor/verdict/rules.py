@@ -21,6 +21,7 @@ from orchestrator.supervisor.verdict.error_texts import (
     lacked_room,
     peer_lost,
     raised_text,
+    taken_port,
 )
 from orchestrator.supervisor.verdict.rank_reports import RankError
 
@@ -194,6 +195,9 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception == "SystemExit":  # sys.exit("why"), whose exit code is always 1
         return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=1, message=short), rank)
     verdict = Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
+    if (port := taken_port(raised)) is not None:
+        verdict.kind = "infra"  # the same code works once the other program has ended
+        verdict.add(port=port)
     if asked_for_input(error):
         verdict.add(asked=True)
     return verdict
