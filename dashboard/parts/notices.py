@@ -75,7 +75,7 @@ def adds_nothing(event: JobEvent) -> bool:
     first_run = (
         event.kind == Happened.RUNS and event.data.keys() == {"attempt"} and event.data["attempt"] == 1
     )
-    return event.kind == Ended.FINISHED or first_run
+    return (event.kind == Ended.FINISHED and not event.data) or first_run
 
 
 def count_unseen(request: HttpRequest, now: datetime) -> int:

@@ -61,7 +61,9 @@ def _limit_met(met: Json | None) -> str:
 
 
 @ends(Ended.FINISHED)
-def _finished() -> str:
+def _finished(printed: str = "") -> str:
+    if printed:
+        return text("Finished with exit code 0, though the log ends with {error}.", error=printed)
     return text("Finished.")
 
 
@@ -168,11 +170,24 @@ def _gpu_memory_reported(message: str) -> str:
 
 
 @ends(Ended.RAISED)
-def _raised(error: str, rank: int, asked: bool = False) -> str:
+def _raised(error: str, rank: int, asked: bool = False, port: str | None = None) -> str:
     raised = text("The script raised {error} on rank {rank}.", error=error, rank=rank)
-    if not asked:
-        return raised
-    return f"{raised} {text('A job has no keyboard: give what the script asks for as an argument.')}"
+    if asked:
+        return f"{raised} {text('A job has no keyboard: give what the script asks for as an argument.')}"
+    return raised if port is None else f"{raised} {_port_taken(port)}"
+
+
+def _port_taken(port: str) -> str:
+    if not port:
+        return text(
+            "The port is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, "
+            "or port 0 for a free one."
+        )
+    return text(
+        "Port {port} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, "
+        "or port 0 for a free one.",
+        port=port,
+    )
 
 
 @ends(Ended.GPU_MEMORY)

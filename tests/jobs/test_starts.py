@@ -221,3 +221,18 @@ def test_a_program_that_the_project_declares_starts_as_if_it_were_installed(
 def test_a_project_that_declares_no_such_program_leaves_the_command_as_it_is(ada, text):
     with pytest.raises(Impossible, match="There is no program 'x-train'"):
         submit(ada, {"pyproject.toml": text, "a.txt": ""}, command=["x-train"])
+
+
+@pytest.mark.parametrize(
+    ("script", "is_warned"),
+    [
+        ("nohup python train.py > log 2>&1 &\necho started\n", True),
+        ("python a.py &\npython b.py &\nwait\n", False),
+        ("python a.py && python b.py\n# python c.py &\n", False),
+        ("python a.py &&\n  python b.py 2>&1 | tee log\n", False),
+    ],
+)
+def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_about(ada, script, is_warned):
+    warnings = submit(ada, {"run.sh": script, "train.py": ""}, command=["bash", "run.sh"]).warnings
+
+    assert any("does not wait for it" in warning for warning in warnings) == is_warned

@@ -326,6 +326,63 @@ def test_a_program_that_a_script_started_tells_why_the_script_failed(message, ta
     assert (verdict.kind, say(verdict.how)) == (kind, sentence)
 
 
+PRINTED = """step 20 loss 0.048
+Traceback (most recent call last):
+  File "/x/work/train.py", line 6, in <module>
+    main()
+    ^^^^^^
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (
+            f"{PRINTED}exiting\n",
+            "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied.",
+        ),
+        (PRINTED + "step 21 loss 0.04\n" * 20, "Finished."),
+        (
+            f"done\nException ignored in: <function Loader.__del__ at 0x7f>\n{PRINTED.partition(chr(10))[2]}",
+            "Finished.",
+        ),
+        ("done\n", "Finished."),
+    ],
+)
+def test_an_exception_that_a_script_printed_last_is_said_with_its_success(tail, sentence) -> None:
+    for ending in (Ending(1, top=0, tails={0: tail}), Ending(1, top=0, finished={0: 0}, tails={0: tail})):
+        verdict = classify(ending)
+
+        assert (verdict.kind, say(verdict.how)) == ("ok", sentence)
+
+
+@pytest.mark.parametrize(
+    ("error", "port"),
+    [
+        (
+            RankError(
+                "DistNetworkError",
+                "The server socket has failed to listen on any local network address. port: 12355, useIpv6: false, "
+                "code: -98, name: EADDRINUSE, message: address already in use",
+                1,
+            ),
+            "Port 12355",
+        ),
+        (RankError("OSError", "[Errno 98] Address already in use", 1), "The port"),
+    ],
+)
+def test_a_port_that_another_program_has_is_no_error_of_the_script(error, port) -> None:
+    verdict = classify(Ending(1, top=1, errors={0: error}))
+
+    assert verdict.kind == "infra"
+    assert say(verdict.how).startswith("The script raised ")
+    assert say(verdict.how).endswith(
+        f" {port} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, or port 0 "
+        "for a free one."
+    )
+
+
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
     ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
 

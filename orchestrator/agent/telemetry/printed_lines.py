@@ -45,6 +45,9 @@ _HEADING = re.compile(
     rf"\W{{0,20}}(?:[A-Za-z]{{1,12}}\s)?({'|'.join(sorted(EVALUATION))})(?:\s[A-Za-z]{{1,12}}){{0,2}}\s?:\s{{0,8}}",
     re.IGNORECASE,
 )
+BEST = "best"
+# "Early stopping, best iteration is:", above the values of a step that was before.
+_BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
     r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
@@ -99,6 +102,12 @@ class LineParser:
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
+            return None
+        if line.rstrip().endswith(":") and _BEST_HEADING.search(line):
+            self.progress.heading = BEST
+            return None
+        if self.progress.heading == BEST:
+            self.progress.heading = ""
             return None
         if (parts := behind_bar(line)) is not None and self._is_of_its_own(parts[1]):
             return _joined(self.feed(parts[0]), self.feed(parts[1]))

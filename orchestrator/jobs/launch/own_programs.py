@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.jobs.launch.start import PROJECT
 from orchestrator.store.files.untrusted import open_beneath
 
-MOST_BYTES = 1 << 20  # of a pyproject.toml
+MOST_BYTES = 1 << 20  # of one file
 _TABLES = (("project", "scripts"), ("tool", "poetry", "scripts"))
 # "pkg.cli:main", "pkg.cli:app.run", both with extras behind them
 _ENTRY_POINT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*:\s*([A-Za-z_][\w.]*)\s*(?:\[[^\]]*\])?\s*")
@@ -28,7 +28,7 @@ def python_command(command: Sequence[str], folder: str, bundle: Path) -> list[st
     if "/" in program:
         return None
     for place in dict.fromkeys([folder, "."]):
-        entry = _entry_point(_text(bundle, f"{place}/{PROJECT}"), program)
+        entry = _entry_point(text_of(bundle, f"{place}/{PROJECT}"), program)
         if entry is not None:
             module, function = entry
             first = function.partition(".")[0]
@@ -37,7 +37,8 @@ def python_command(command: Sequence[str], folder: str, bundle: Path) -> list[st
     return None
 
 
-def _text(bundle: Path, name: str) -> str:
+def text_of(bundle: Path, name: str) -> str:
+    """The text of a file of the job's code; empty without one."""
     try:
         with open(open_beneath(bundle, name), "rb") as file:  # noqa: PTH123 -- a descriptor
             return file.read(MOST_BYTES).decode(errors="replace")

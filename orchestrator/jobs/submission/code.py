@@ -137,7 +137,7 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
     if spec.entrypoint is None:
         if not requests.declares(spec, stored.sha256):
             starts.check_command(spec, paths, settings.HOME.bundles / stored.sha256)
-        return []
+        return starts.background_warning(spec, settings.HOME.bundles / stored.sha256)
     if spec.entrypoint not in paths:
         sentence = Sentence(
             "The upload has no file {entrypoint!r}; name the script to run as entrypoint.",

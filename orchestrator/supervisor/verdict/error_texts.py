@@ -42,6 +42,8 @@ _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device")
 _CHILD_KILLED = re.compile(
     r"DataLoader worker \(pid \d{1,10}\) is killed by signal: Killed|process \d+ terminated with signal SIGKILL"
 )
+_PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE)
+_PORT = re.compile(r"\bport:? (\d{1,5})\b")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: .*)?$", re.MULTILINE)
 _QUOTED = re.compile(r"'(/[^']+)'")
@@ -69,6 +71,14 @@ def kind_of_text(text: str) -> str | None:
 def child_killed(error: RankError) -> bool:
     """Whether a rank failed only because a process that it had started was killed; torch may say so in the cause."""
     return any(_CHILD_KILLED.search(text) for text in (error.message, error.trace))
+
+
+def taken_port(raised: str) -> str | None:
+    """The port that another program has, empty if the message does not name it; None for other errors."""
+    if _PORT_TAKEN.search(raised) is None:
+        return None
+    port = _PORT.search(raised)
+    return port[1] if port else ""
 
 
 def asked_for_input(error: RankError) -> bool:

@@ -21,6 +21,7 @@ from orchestrator.supervisor.verdict.error_texts import (
     lacked_room,
     peer_lost,
     raised_text,
+    taken_port,
 )
 from orchestrator.supervisor.verdict.rank_reports import RankError
 
@@ -114,8 +115,14 @@ def _finished(ending: Ending) -> Verdict | None:
     if len(ending.finished) == ending.ranks and not any(ending.finished.values()):
         return Verdict("ok", _finished_how(ending))
     if ending.top == 0 and not ending.stop_reason and not any(ending.finished.values()):
-        return Verdict("ok", fact(Ended.FINISHED))
+        return Verdict("ok", _finished_quietly(ending))
     return None
+
+
+def _finished_quietly(ending: Ending) -> Fact:
+    """The end of a run with exit code 0; the log may say that the script did not get through."""
+    printed = command_logs.last_printed(ending.tails.get(ending.numbers[0], ""))
+    return fact(Ended.FINISHED, printed=raised_text(printed)) if printed else fact(Ended.FINISHED)
 
 
 def _finished_how(ending: Ending) -> Fact:
@@ -124,7 +131,7 @@ def _finished_how(ending: Ending) -> Fact:
         return fact(Ended.FINISHED_UNNOTICED, unnoticed=ending.unreaped)
     aborted = [rank for rank, code in ending.codes.items() if code < 0]
     if not aborted and (ending.top is None or ending.top >= 0):
-        return fact(Ended.FINISHED)
+        return _finished_quietly(ending)
     number = -ending.codes[aborted[0]] if aborted else -(ending.top or 0)
     return fact(Ended.FINISHED_THEN_ABORTED, signal=number)
 
@@ -188,6 +195,9 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception == "SystemExit":  # sys.exit("why"), whose exit code is always 1
         return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=1, message=short), rank)
     verdict = Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
+    if (port := taken_port(raised)) is not None:
+        verdict.kind = "infra"  # the same code works once the other program has ended
+        verdict.add(port=port)
     if asked_for_input(error):
         verdict.add(asked=True)
     return verdict
