@@ -19,6 +19,7 @@ SERVER_COMMANDS = (
     "up",
     "demo",
     "down",
+    "status",
     "upgrade",
     "doctor",
     "backup",
