@@ -21,6 +21,7 @@ SERVER_COMMANDS = (
     "up",
     "demo",
     "down",
+    "status",
     "upgrade",
     "doctor",
     "backup",
