@@ -150,7 +150,7 @@ def _memory_lanes(window: Window, now: datetime) -> Lanes:
             }
             for device in devices
         ],
-        "note": LEGEND,
+        "note": str(LEGEND),
     }
 
 
