@@ -27,7 +27,12 @@ PAGES = {
     "pools": ("Pools", "Speicher belegt", "Niemand hat eigene Rechte in diesem Pool."),
     "bookings": ("Buchungen", "In dieser Woche ist nichts gebucht"),
     "usage": ("Nutzung", "nach Person, die letzten 30 Tage"),
-    "server": ("Server", "Teile des Servers", "beobachtet Geräte und Jobs"),
+    "server": (
+        "Server",
+        "Teile des Servers",
+        "beobachtet Geräte und Jobs",
+        "beantwortet diese Seite; gestartet",
+    ),
     "audit": ("Audit", "wer was getan hat"),
     "environments": ("Umgebungen", "Für eigene Jobs sind keine Pakete installiert"),
     "datasets": ("Datensätze", "Noch keine Datensätze"),
