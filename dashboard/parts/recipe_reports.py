@@ -53,7 +53,7 @@ class RecipeRow:
     def facts(self) -> list[tuple[str, str]]:
         """Figures of this recipe alone, some of which are words."""
         found = self.report.facts if self.report else {}
-        return [(said(name), _text(value)) for name, value in found.items()]
+        return [(said(name), _("yes") if value == "yes" else _text(value)) for name, value in found.items()]
 
     @property
     def asked(self) -> str:

@@ -129,7 +129,9 @@ def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
 def fail(request: HttpRequest) -> HttpResponse:
     """Answer a page request that raised, with a template that needs neither database nor session."""
     translated = translate(request, sys.exc_info()[1] or RuntimeError())
-    return HttpResponse(render_to_string("500.html", {"sentence": sentence_of(translated)}), status=translated.status)
+    return HttpResponse(
+        render_to_string("500.html", {"sentence": sentence_of(translated)}), status=translated.status
+    )
 
 
 def translate(request: HttpRequest, error: BaseException | type[Exception]) -> OrchestratorError:
