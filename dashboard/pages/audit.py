@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from berth import words
 from dashboard.pages.reader import signed_in
 from orchestrator.models import AuditEntry, Device, Job, Role
 from orchestrator.people import rights
@@ -174,7 +175,7 @@ def _show(entry: AuditEntry, jobs: dict[str, Job], devices: dict[str, str]) -> S
     elif kind == "user" and name:
         url = f"{reverse('people')}?{urlencode({'q': name})}"
     elif kind == "device" and name in devices:
-        url, subject = reverse("device", args=[name]), devices[name]
+        url, subject = reverse("device", args=[name]), words.labelled(devices[name])
     elif kind == "pool":
         url = reverse("pools")
     return Shown(entry, what, url, subject)

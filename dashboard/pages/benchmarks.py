@@ -22,7 +22,7 @@ from orchestrator.models import Job, Pool
 from orchestrator.spec.job_spec import JobFields
 from orchestrator.store.files.untrusted import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
-from training.bench.page import make_figures
+from training.bench.page import Figure, make_figures
 
 TAG = "strategy-grid"
 SCRIPT = "from training.bench.__main__ import main\n\nmain()\n"
@@ -177,10 +177,21 @@ def _page(
         "rows": _rows(measured),
         "exchanged": any(each.communication is not None for each in measured),
         "left_out": _left_out(measured),
-        "figures": make_figures(measured),
+        "figures": _in_readers_language(make_figures(measured)),
         "waits": job is not None and result is None and not job.is_final,
     }
     return render(request, "dashboard/benchmarks.html", context, status=status)
+
+
+def _in_readers_language(figures: list[Figure]) -> list[Figure]:
+    """The titles, units and names of charts, which the benchmark's own report has in English."""
+    for figure in figures:
+        title, unit = figure["layout"]["title"], figure["layout"]["yaxis"]["title"]
+        title["text"], unit["text"] = _(title["text"]), _(unit["text"])
+        for trace in figure["data"]:
+            size = trace["name"].rpartition(" ")[2]
+            trace["name"] = _("batch size {size}").format(size=size)
+    return figures
 
 
 def _choose(request: HttpRequest, user: User, runs: list[Job]) -> tuple[Job | None, _Result | None]:

@@ -10,7 +10,7 @@ import numpy as np
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from numpy.typing import NDArray
 
 from berth import words
@@ -31,7 +31,7 @@ MOST_ERRORS = 20
 # Name of the measure, title, unit, and factor to the unit.
 CHARTS = (
     ("memory_used_bytes", gettext_lazy("Memory in use"), "GiB", 1 / words.GIB),
-    ("utilization_percent", gettext_lazy("Use"), "%", 1.0),
+    ("utilization_percent", pgettext_lazy("of a device", "Use"), "%", 1.0),
     ("temperature_c", gettext_lazy("Temperature"), "°C", 1.0),
     ("power_w", gettext_lazy("Power"), "W", 1.0),
 )

@@ -168,8 +168,11 @@ def _gpu_memory_reported(message: str) -> str:
 
 
 @ends(Ended.RAISED)
-def _raised(error: str, rank: int) -> str:
-    return text("The script raised {error} on rank {rank}.", error=error, rank=rank)
+def _raised(error: str, rank: int, asked: bool = False) -> str:
+    raised = text("The script raised {error} on rank {rank}.", error=error, rank=rank)
+    if not asked:
+        return raised
+    return f"{raised} {text('A job has no keyboard: give what the script asks for as an argument.')}"
 
 
 @ends(Ended.GPU_MEMORY)
@@ -208,8 +211,14 @@ def _main_memory(rank: int, error: str) -> str:
 
 
 @ends(Ended.KERNEL_KILLED)
-def _kernel_killed(rank: int) -> str:
-    return text("The kernel killed rank {rank} because the machine was out of main memory.", rank=rank)
+def _kernel_killed(rank: int, child: bool = False) -> str:
+    """With ``child``, a process that the rank had started."""
+    template = (
+        "The kernel killed a process of rank {rank} because the machine was out of main memory."
+        if child
+        else "The kernel killed rank {rank} because the machine was out of main memory."
+    )
+    return text(template, rank=rank)
 
 
 @ends(Ended.GPU_FAULT)
@@ -223,8 +232,13 @@ def _aborted(rank: int) -> str:
 
 
 @ends(Ended.KILLED)
-def _killed(rank: int) -> str:
-    return text("Rank {rank} was killed by SIGKILL from outside of Berth.", rank=rank)
+def _killed(rank: int, child: bool = False) -> str:
+    template = (
+        "A process of rank {rank} was killed by SIGKILL from outside of Berth."
+        if child
+        else "Rank {rank} was killed by SIGKILL from outside of Berth."
+    )
+    return text(template, rank=rank)
 
 
 @ends(Ended.SIGNALLED)

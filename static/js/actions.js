@@ -1,10 +1,11 @@
 // What is said at the bottom right, and what is done to jobs: what ends something waits for an Undo first.
 import { button, by, make } from "./dom.js";
+import { say } from "./language.js";
 
 const MOST = 3;
 const STAYS_MS = 6000;
 const UNDO_MS = 5000;
-export const UNANSWERED = "The server did not answer, so nothing was changed. Try again.";
+export const UNANSWERED = say("The server did not answer, so nothing was changed. Try again.");
 let undoLast = null;
 
 // Errors stay until they are closed.
@@ -13,7 +14,7 @@ export function toast(text, { bad = false, action = null, staysMs = bad ? 0 : ST
   const element = make("div", { className: bad ? "toast is-bad" : "toast" }, make("p", { textContent: text }));
   const close = () => element.remove();
   if (action) element.append(button(action.label, () => (close(), action.run()), "is-plain"));
-  if (!staysMs) element.append(button("Close", close, "is-plain"));
+  if (!staysMs) element.append(button(say("Close"), close, "is-plain"));
   box.append(element);
   while (box.children.length > MOST) box.firstElementChild.remove();
   if (staysMs) setTimeout(close, staysMs);
@@ -36,7 +37,7 @@ export function soon(text, run, onUndo = () => {}) {
     settle();
     onUndo();
   };
-  const close = toast(text, { action: { label: "Undo", run: undo }, staysMs: UNDO_MS + 1000 });
+  const close = toast(text, { action: { label: say("Undo"), run: undo }, staysMs: UNDO_MS + 1000 });
   const timer = setTimeout(go, UNDO_MS);
   addEventListener("pagehide", go);
   undoLast = undo;
@@ -53,7 +54,7 @@ export function offerUndo(text, run) {
     undoLast = null;
     return run();
   };
-  const close = toast(text, { action: { label: "Undo", run: undo } });
+  const close = toast(text, { action: { label: say("Undo"), run: undo } });
   undoLast = undo;
 }
 
@@ -72,13 +73,13 @@ export async function post(address, fields) {
 
 // A change over REST, by the browser's session.
 export async function send(method, address, data) {
-  const { answer, detail } = await call(address, {
-    method,
-    body: JSON.stringify(data),
-    headers: { "Content-Type": "application/json" },
-  });
+  const { answer, detail } = await callWith(method, address, data);
   if (!answer?.ok) toast(detail ?? UNANSWERED, { bad: true });
   return Boolean(answer?.ok);
+}
+
+export function callWith(method, address, data) {
+  return call(address, { method, body: JSON.stringify(data), headers: { "Content-Type": "application/json" } });
 }
 
 export async function call(address, { headers, ...options }) {
@@ -100,5 +101,5 @@ export async function copyText(text, confirmation) {
 export function copyTable([head, ...rows]) {
   const escape = (text) => text.trim().replaceAll("|", "\\|").replace(/\s+/g, " ");
   const lines = [head, head.map(() => "---"), ...rows].map((row) => `| ${row.map(escape).join(" | ")} |`);
-  return copyText(lines.join("\n"), "The table is copied as Markdown.");
+  return copyText(lines.join("\n"), say("The table is copied as Markdown."));
 }

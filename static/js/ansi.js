@@ -1,4 +1,6 @@
 // Colours and styles of a terminal as nodes, addresses as links; everything else is text.
+import { make } from "./dom.js";
+
 const SGR = /\x1b\[([0-9;:]*)m/g;
 const ADDRESS = /\bhttps?:\/\/[^\s<>"'`|\\]*[^\s<>"'`|\\.,;:!?)\]}]/gi;
 const STEPS = [0, 95, 135, 175, 215, 255]; // of the 6 x 6 x 6 cube among the 256 colours
@@ -27,10 +29,8 @@ function linked(text) {
   const parts = [];
   let end = 0;
   for (const { 0: href, index } of text.matchAll(ADDRESS)) {
-    const link = Object.assign(document.createElement("a"), { href, textContent: href, target: "_blank" });
-    link.rel = "noopener noreferrer nofollow";
-    link.tabIndex = -1;
-    parts.push(text.slice(end, index), link);
+    const link = { href, textContent: href, target: "_blank", rel: "noopener noreferrer nofollow", tabIndex: -1 };
+    parts.push(text.slice(end, index), make("a", link));
     end = index + href.length;
   }
   return [...parts, text.slice(end)];
@@ -43,9 +43,7 @@ function piece(text, { colour, ground, ...marks }) {
     ...(Number.isInteger(ground) ? [`on-${ground}`] : []),
   ];
   if (!text || !(names.length || colour || ground)) return linked(text);
-  const span = document.createElement("span");
-  span.append(...linked(text));
-  span.className = names.map((name) => `ansi-${name}`).join(" ");
+  const span = make("span", { className: names.map((name) => `ansi-${name}`).join(" ") }, ...linked(text));
   if (typeof colour === "string") {
     // Most are made for a dark terminal: moved towards the text, unless their own ground is given too.
     span.style.color = ground === undefined ? `color-mix(in oklab, ${colour} 65%, var(--text))` : colour;

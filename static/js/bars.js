@@ -1,4 +1,5 @@
 // Bars: the cells of a grid of strategies, and GPU-hours in parts that add up; the tables below say the same in numbers.
+import { say } from "./language.js";
 import { asText, barLayout, loadPlotly } from "./plotly.js";
 import { by, make } from "./dom.js";
 import { colour, onThemeChange } from "./shell.js";
@@ -7,9 +8,9 @@ const LOOK_AGAIN_MS = 5000;
 const FILLS = ["accent", "info", "warning", "bad", "quiet", "text"];
 const PARTS = [
   // name in the data, label, colour
-  ["good", "used", "accent"],
-  ["failed", "lost", "bad"],
-  ["idle", "held but idle", "warning"],
+  ["good", say("used"), "accent"],
+  ["failed", say("lost"), "bad"],
+  ["idle", say("held but idle"), "warning"],
 ];
 const LONGEST_LABEL = 24;
 const CONFIG = { displayModeBar: false, responsive: true };

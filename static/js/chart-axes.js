@@ -1,5 +1,6 @@
 // Axes of a drawing: what part of the numbers they show, where their ticks are, and how those read.
 // Ranges of logarithmic axes are powers of ten, times are milliseconds that read as the reader's clock.
+import { locale } from "./language.js";
 const ROOM = 0.05; // beyond what is drawn, above and below
 const [SECOND, MINUTE, HOUR, DAY] = [1000, 60_000, 3_600_000, 86_400_000];
 const TIMES = [1, 2, 5, 10, 15, 30].flatMap((many) => [many * SECOND, many * MINUTE]).concat(
@@ -99,7 +100,7 @@ function timeTicks(from, to, most) {
   let day = "";
   return every(step, from, to).map((at) => {
     const moment = new Date(at).toISOString();
-    const date = new Date(at).toLocaleDateString("en", { month: "short", day: "numeric", timeZone: "UTC" });
+    const date = new Date(at).toLocaleDateString(locale, { month: "short", day: "numeric", timeZone: "UTC" });
     const clock = moment.slice(11, step < MINUTE ? 19 : 16);
     const isNew = date !== day && (day !== "" || step >= HOUR);
     day = date;

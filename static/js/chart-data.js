@@ -1,4 +1,5 @@
 // The numbers of a chart: points into buckets, smoothing, and how y is drawn.
+import { say } from "./language.js";
 const MOST_BUCKETS = 1000;
 const DEEPEST = 1e6; // parts of the largest value below which symmetric-log is linear
 const [LOW_SHARE, HIGH_SHARE] = [0.01, 0.99];
@@ -105,7 +106,7 @@ function logarithmic(series, format) {
     map,
     type: "linear",
     axis: { tickmode: "array", tickvals: shown.map(map), ticktext: shown.map(format) },
-    notes: [`not all positive: symmetric log, linear within ±${format(linear)}`],
+    notes: [say("not all positive: symmetric log, linear within ±{limit}", { limit: format(linear) })],
   };
 }
 
@@ -140,7 +141,7 @@ function clip(scale, series) {
   scale.axis.range = [place(low) - room, place(high) + room];
   scale.notes.push(
     outside
-      ? `${outside.toLocaleString("en")} of ${all.length.toLocaleString("en")} reach outside the 1st to 99th percentile shown`
-      : "none outside the 1st to 99th percentile",
+      ? say("{n} of {all} reach outside the 1st to 99th percentile shown", { n: outside, all: all.length })
+      : say("none outside the 1st to 99th percentile"),
   );
 }

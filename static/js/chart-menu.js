@@ -1,5 +1,6 @@
 // What can be taken from a chart: a picture, its numbers, a table; loaded when first asked for.
 import { copyTable, toast } from "./actions.js";
+import { say } from "./language.js";
 import { asText, loadPlotly } from "./plotly.js";
 import { placeName } from "./chart-words.js";
 import { button, make, openDialog } from "./dom.js";
@@ -12,11 +13,11 @@ export function fillMenu(menu, chart) {
   const list = make(
     "div",
     { className: "chart-menu-list" },
-    button("Table of values", () => openTable(chart)),
-    button("PNG picture", () => save(chart, "png")),
-    button("SVG picture", () => save(chart, "svg")),
-    ...(chart.csv ? [make("a", { href: chart.csv, download: "", textContent: "CSV of all points" })] : []),
-    button("Copy as Markdown table", () => copyTable(cells(chart)), "copies"),
+    button(say("Table of values"), () => openTable(chart)),
+    button(say("PNG picture"), () => save(chart, "png")),
+    button(say("SVG picture"), () => save(chart, "svg")),
+    ...(chart.csv ? [make("a", { href: chart.csv, download: "", textContent: say("CSV of all points") })] : []),
+    button(say("Copy as Markdown table"), () => copyTable(cells(chart)), "copies"),
   );
   list.addEventListener("click", () => {
     menu.open = false;
@@ -27,12 +28,12 @@ export function fillMenu(menu, chart) {
 export function openTable(chart) {
   const scroll = make(
     "div",
-    { className: "scroll chart-table", tabIndex: 0, role: "region", ariaLabel: "Values" },
+    { className: "scroll chart-table", tabIndex: 0, role: "region", ariaLabel: say("Values") },
     table(chart),
   );
-  const close = button("Close", () => dialog.close());
+  const close = button(say("Close"), () => dialog.close());
   const dialog = openDialog(
-    `Values of ${chart.title}`,
+    say("Values of {name}", { name: chart.title }),
     make("h2", { textContent: chart.title }),
     scroll,
     make("div", {}, close),
@@ -61,21 +62,23 @@ function table(chart) {
 function cells({ series, xKind }) {
   const filled = series.filter(({ data }) => data.x.length);
   const isNamed = filled.length > 1;
-  const names = filled.flatMap(({ label }) =>
-    ["mean", "lowest", "highest"].map((what) => (isNamed ? `${label} ${what}` : what)),
-  );
+  const names = filled.flatMap(({ label }) => {
+    const name = isNamed ? label : "";
+    return [say("{name} mean", { name }), say("{name} lowest", { name }), say("{name} highest", { name })];
+  });
   const rows = new Map();
   filled.forEach(({ data }, column) =>
     data.x.forEach((x, at) => {
       const row = rows.get(x) ?? rows.set(x, Array(filled.length * 3).fill("")).get(x);
       [data.y, data.y_min ?? data.y, data.y_max ?? data.y].forEach((values, part) => {
-        row[column * 3 + part] = values[at] === null ? "no number" : String(Number(values[at].toPrecision(7)));
+        row[column * 3 + part] = values[at] === null ? say("no number") : String(Number(values[at].toPrecision(7)));
       });
     }),
   );
   const place = placeName(xKind);
   const words = (x) => (xKind === "time" ? new Date(x * 1000).toISOString() : String(Number(x.toPrecision(9))));
-  return [[place, ...names], ...[...rows].sort(([one], [two]) => one - two).map(([x, row]) => [words(x), ...row])];
+  const head = [place, ...names.map((text) => text.trim())];
+  return [head, ...[...rows].sort(([one], [two]) => one - two).map(([x, row]) => [words(x), ...row])];
 }
 
 async function save(chart, format) {
@@ -103,6 +106,6 @@ async function save(chart, format) {
     const address = await Plotly.toImage(figure, { format, ...PICTURE, scale: format === "png" ? 2 : 1 });
     make("a", { href: address, download: `${chart.title.replace(/[^\w.-]+/g, "-").slice(0, 80)}.${format}` }).click();
   } catch (error) {
-    toast(`The picture could not be made: ${error.message ?? error}`, { bad: true });
+    toast(say("The picture could not be made: {error}", { error: error.message ?? error }), { bad: true });
   }
 }

@@ -1,6 +1,7 @@
 // Which charts are shown, how large, in what order, and a formula of the reader's own; all of it is in the address.
 import { Chart } from "./charts.js";
 import { by, keepInAddress, write } from "./dom.js";
+import { say } from "./language.js";
 
 const PARTS = { find: "charts", size: "size", order: "order", formula: "formula" }; // controls and their names in the address
 
@@ -31,7 +32,7 @@ export class ChartWall {
     const words = this.find.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = charts.filter((names) => words.every((word) => names.join(" ").toLowerCase().includes(word)));
     const none = words.length > 0 && !found.length;
-    write(by("chart-found"), none ? "No chart has this name." : "");
+    write(by("chart-found"), none ? say("No chart has this name.") : "");
     return this.order.value === "name" ? found.toSorted(([one], [two]) => one.localeCompare(two)) : found;
   }
 
@@ -47,7 +48,7 @@ export class ChartWall {
     }
     const data = this.#parts && this.#read.evaluate(this.#parts, metrics.series);
     this.formula.setAttribute("aria-invalid", !data);
-    write(by("chart-formula-said"), data ? "" : "Write names of metrics with + - * / and brackets.");
+    write(by("chart-formula-said"), data ? "" : say("Write names of metrics with + - * / and brackets."));
     if (!data) return undefined;
     this.#chart ??= new Chart(by("chart-own"), { title: text });
     metrics.view.apply(this.#chart);

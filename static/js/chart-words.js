@@ -1,6 +1,7 @@
 // A chart in words and in numbers: one sentence for those who do not see it, the values under the cursor.
 import { smoothed } from "./chart-data.js";
 import { make, write } from "./dom.js";
+import { say } from "./language.js";
 import { clock, duration, value } from "./words.js";
 
 const TREND_SHARE = 0.1; // of what is shown, at its end
@@ -24,7 +25,7 @@ export function lastOf(data) {
 const NOT_FINITE = { nan: "NaN", inf: "inf", "-inf": "-inf" }; // by what the API calls them
 
 export function numberWords(chart, { y, nonfinite }) {
-  return y === null || y === undefined ? (NOT_FINITE[nonfinite] ?? "no number") : `${chart.format(y)}${chart.unit}`;
+  return y === null || y === undefined ? (NOT_FINITE[nonfinite] ?? say("no number")) : `${chart.format(y)}${chart.unit}`;
 }
 
 // What the first point of a bucket was that has no finite one.
@@ -33,19 +34,24 @@ function oddIn(data, at) {
   return data.nonfinite?.find(([x]) => x >= data.x[at] && x < end)?.[1];
 }
 
-let counted = "step"; // what x counts: steps, samples or epochs
+let counted = "step"; // what x counts: a key of COUNTED
+const COUNTED = {
+  step: [say("step"), say("{n} steps")],
+  sample: [say("sample"), say("{n} samples")],
+  epoch: [say("epoch"), say("{n} epochs")],
+};
 
 export function countIn(unit) {
   counted = unit || "step";
 }
 
 export function placeName(kind) {
-  return { step: counted, time: "time", relative: "minutes since its start" }[kind];
+  return { step: say(counted), time: say("time"), relative: say("minutes since its start") }[kind];
 }
 
 export function placeWords(kind, x) {
-  if (kind === "step") return `${counted} ${value(x)}`;
-  if (kind === "relative") return `after ${duration(x * 60)}`;
+  if (kind === "step") return `${say(counted)} ${value(x)}`;
+  if (kind === "relative") return say("after {time}", { time: duration(x * 60) });
   return clock(x, true);
 }
 
@@ -53,24 +59,27 @@ export function placeWords(kind, x) {
 export function sentence(chart, data, notes) {
   const last = lastOf(data);
   const broken = brokenWords(chart.xKind, data);
-  if (last === null) return broken ? `No number yet; ${broken}.` : "No number yet.";
+  if (last === null) return broken ? say("No number yet; {broken}.", { broken }) : say("No number yet.");
   const lowest = [...(data.y_min ?? data.y), last.y].reduce((low, y) => (y !== null && y < low ? y : low), Infinity);
-  const least = Number.isFinite(lowest) ? `, lowest ${numberWords(chart, { y: lowest })}` : "";
-  const parts = [
-    `${numberWords(chart, last)} at ${placeWords(chart.xKind, last.x)}${last.y === null ? "" : trend(chart.xKind, data)}${least}`,
+  const ending = [
+    say("{number} at {place}", { number: numberWords(chart, last), place: placeWords(chart.xKind, last.x) }),
+    last.y !== null && trend(chart.xKind, data),
+    Number.isFinite(lowest) && say("lowest {number}", { number: numberWords(chart, { y: lowest }) }),
   ];
+  const parts = [ending.filter(Boolean).join(", ")];
   if (data.bucket > 1 && data.total > data.x.length)
-    parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
+    parts.push(say("{points} points shown as {buckets} buckets", { points: data.total, buckets: data.x.length }));
   if (broken) parts.push(broken);
   parts.push(...chart.findings);
-  for (const { attempt, note, x } of chart.marks)
-    if (attempt || note) {
-      const what = attempt ? `attempt ${attempt} from` : `note of ${note} at`;
-      parts.push(`${what} ${placeWords(chart.xKind, x)}`);
-    }
+  for (const { attempt, note, x } of chart.marks) {
+    const place = (attempt || note) && placeWords(chart.xKind, x);
+    if (attempt) parts.push(say("attempt {attempt} from {place}", { attempt, place }));
+    else if (note) parts.push(say("note of {note} at {place}", { note, place }));
+  }
   const events = chart.marks.filter(({ event }) => event);
-  for (const { event, x } of events.slice(-MOST_EVENTS)) parts.push(`${event} at ${placeWords(chart.xKind, x)}`);
-  if (events.length > MOST_EVENTS) parts.push(`${value(events.length - MOST_EVENTS)} earlier marks`);
+  for (const { event, x } of events.slice(-MOST_EVENTS))
+    parts.push(say("{event} at {place}", { event, place: placeWords(chart.xKind, x) }));
+  if (events.length > MOST_EVENTS) parts.push(say("{n} earlier marks", { n: events.length - MOST_EVENTS }));
   const text = [...parts, ...notes].join("; ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
@@ -79,7 +88,7 @@ function brokenWords(kind, data) {
   const first = data.nonfinite?.[0];
   if (!first) return "";
   const count = Math.max(data.nonfinite.length, data.total - data.n.reduce((sum, n) => sum + n, 0));
-  return `${value(count)} not a number, first at ${placeWords(kind, first[0])}`;
+  return say("{n} not a number, first at {place}", { n: count, place: placeWords(kind, first[0]) });
 }
 
 function trend(kind, data) {
@@ -91,10 +100,13 @@ function trend(kind, data) {
   if (Math.abs(percent) > 1000) return "";
   const span =
     kind === "step"
-      ? `${value(x[end] - x[from])} ${counted}s`
+      ? say(COUNTED[counted][1], { n: value(x[end] - x[from]) })
       : duration((x[end] - x[from]) * (kind === "relative" ? 60 : 1));
-  if (Math.abs(percent) < STEADY_PERCENT) return `, steady over the last ${span}`;
-  return `, ${percent < 0 ? "falling" : "rising"} ${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)} % in the last ${span}`;
+  if (Math.abs(percent) < STEADY_PERCENT) return say("steady over the last {span}", { span });
+  const change = { percent: Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0), span };
+  return percent < 0
+    ? say("falling {percent} % in the last {span}", change)
+    : say("rising {percent} % in the last {span}", change);
 }
 
 // The place of the point nearest to x; steps may go back, so all are looked at.
@@ -115,10 +127,10 @@ export class Readout {
   constructor(title) {
     this.table = make("table", { className: "chart-values" });
     this.table.createCaption().className = "unseen";
-    this.table.caption.textContent = `${title} at the cursor`;
+    this.table.caption.textContent = say("{name} at the cursor", { name: title });
     const head = this.table.createTHead().insertRow();
     this.place = head.appendChild(heading("", "col"));
-    [this.what, , this.range] = ["last", "smoothed", ""].map((text) => head.appendChild(heading(text, "col")));
+    [this.what, , this.range] = [say("last"), say("smoothed"), ""].map((text) => head.appendChild(heading(text, "col")));
     this.body = this.table.createTBody();
   }
 
@@ -135,10 +147,10 @@ export class Readout {
     write(this.place, placeWords(chart.xKind, x));
     write(
       this.what,
-      cursor === null ? "last" : wanted.some(({ data }) => data.total > data.x.length) ? "mean" : "value",
+      cursor === null ? say("last") : wanted.some(({ data }) => data.total > data.x.length) ? say("mean") : say("value"),
     );
     const labels = wanted.map(({ label, colour }) => `${label} ${colour}`).join("\n");
-    write(this.range, cursor === null ? "" : "min to max");
+    write(this.range, cursor === null ? "" : say("min to max"));
     if (this.#labels !== labels) this.#build(wanted);
     this.#labels = labels;
     wanted.forEach(({ data }, row) =>
@@ -159,7 +171,7 @@ export class Readout {
   #fillLast(chart, row, data) {
     const [raw, smooth, range] = this.#rows[row];
     const last = lastOf(data);
-    write(raw, last ? numberWords(chart, last) : "no number");
+    write(raw, last ? numberWords(chart, last) : say("no number"));
     write(smooth, chart.smooth ? numberWords(chart, { y: smoothed(data, chart.smooth)[newest(data)] ?? null }) : "");
     write(range, "");
   }
@@ -170,7 +182,7 @@ export class Readout {
     write(raw, number(data.y[at]));
     write(smooth, chart.smooth ? number(smoothed(data, chart.smooth)[at]) : "");
     const isOne = !data.y_min || data.y[at] === null || data.y_min[at] === data.y_max[at];
-    write(range, isOne ? "" : `${number(data.y_min[at])} to ${number(data.y_max[at])}`);
+    write(range, isOne ? "" : say("{from} to {to}", { from: number(data.y_min[at]), to: number(data.y_max[at]) }));
   }
 }
 

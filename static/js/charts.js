@@ -5,6 +5,7 @@ import { extremes } from "./chart-findings.js";
 import { cursorOn, moveCursor, onCursor } from "./cursor.js";
 import { drawnX, fromDrawnX, layoutOf, tracesOf } from "./chart-drawing.js";
 import { Readout, lastOf, nearest, numberWords, placeWords, sentence, swatch } from "./chart-words.js";
+import { say } from "./language.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 
@@ -50,7 +51,7 @@ async function drawOne() {
     try {
       ready.draw((await import("./chart-svg.js")).Drawing); // loaded when the first chart is near the view
     } catch (error) {
-      ready.note.textContent = `This chart could not be drawn (${error.message}); reload the page.`;
+      ready.note.textContent = say("This chart could not be drawn ({error}); reload the page.", { error: error.message });
     }
   }
   const next = [...waiting].filter((chart) => chart.isInView && !document.hidden);
@@ -92,7 +93,7 @@ export class Chart {
     count += 1;
     const name = make("b", { className: "cut", textContent: title, id: `chart-${count}` });
     this.latest = make("span", { className: "end" });
-    this.back = button("Back to live", () => this.follow(), "is-plain");
+    this.back = button(say("Back to live"), () => this.follow(), "is-plain");
     this.back.hidden = true;
     this.plot = make("div", { className: "chart-plot" });
     this.line = make("i", { className: "chart-cursor", hidden: true });
@@ -188,8 +189,8 @@ export class Chart {
     const opener = make(
       "summary",
       {},
-      "Save",
-      make("span", { className: "unseen", textContent: ` or copy ${this.title}` }),
+      say("Save"),
+      make("span", { className: "unseen", textContent: ` ${say("or copy {name}", { name: this.title })}` }),
     );
     const menu = make("details", { className: "chart-menu" }, opener);
     menu.addEventListener("toggle", async () => menu.open && (await import("./chart-menu.js")).fillMenu(menu, this));
@@ -336,9 +337,13 @@ export class Chart {
   #tellExtremes() {
     const data = this.#series[0]?.data;
     const found = data?.x.length ? extremes(data) : null;
-    const at = data?.total > data?.x.length ? "near" : "at";
-    const words = ({ x, y }) => `${numberWords(this, { y })} ${at} ${placeWords(this.xKind, x)}`;
-    this.extremes.textContent = found ? `highest ${words(found.high)}, lowest ${words(found.low)}` : "";
+    const words = ({ x, y }) => {
+      const values = { number: numberWords(this, { y }), place: placeWords(this.xKind, x) };
+      return data.total > data.x.length ? say("{number} near {place}", values) : say("{number} at {place}", values);
+    };
+    this.extremes.textContent = found
+      ? say("highest {high}, lowest {low}", { high: words(found.high), low: words(found.low) })
+      : "";
     this.extremes.title = this.note.textContent;
   }
 }

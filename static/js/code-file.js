@@ -3,6 +3,12 @@ import { by } from "./dom.js";
 import "./shell.js";
 
 const file = by("file");
+
+export function take(files) {
+  file.files = files;
+  file.dispatchEvent(new Event("change"));
+}
+
 const drop = by("drop"); // none where only the rules of a service may be changed
 if (drop) {
   addEventListener("dragover", (event) => {
@@ -13,7 +19,7 @@ if (drop) {
   addEventListener("drop", (event) => {
     event.preventDefault();
     drop.classList.remove("is-over");
-    if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
+    if (event.dataTransfer.files.length) take(event.dataTransfer.files);
   });
 }
 document.querySelector("[aria-invalid=true]")?.focus();

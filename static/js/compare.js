@@ -3,6 +3,7 @@ import { copyTable, toast } from "./actions.js";
 import { Chart } from "./charts.js";
 import { countIn, lastOf, numberWords } from "./chart-words.js";
 import { by, keepInAddress, make } from "./dom.js";
+import { say } from "./language.js";
 import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 import { value } from "./words.js";
@@ -21,7 +22,7 @@ const first = firstOf(by("charts"), draw);
 // Jobs that count different things share an axis of steps only by name.
 if (jobs.every(({ unit }) => unit === jobs[0].unit)) {
   countIn(jobs[0]?.unit);
-  if (jobs.length) x.options[0].textContent = jobs[0].unit;
+  if (jobs.length) x.options[0].textContent = say(jobs[0].unit);
 }
 for (const job of jobs) job.numbers = new Numbers(job.id);
 readAll();
@@ -35,7 +36,10 @@ async function readAll() {
 
 async function read(job) {
   const answer = await job.numbers.ask(x.value);
-  if (!answer.ok) return toast(`The numbers of ${job.name} could not be read (${answer.status}).`, { bad: true });
+  if (!answer.ok) {
+    const values = { name: job.name, status: answer.status };
+    return toast(say("The numbers of {name} could not be read ({status}).", values), { bad: true });
+  }
   const told = await answer.json();
   job.seq = told.seq;
   return job.numbers.take(told);

@@ -27,6 +27,11 @@ export function openDialog(name, ...parts) {
   return dialog;
 }
 
+// What the server answered as HTML.
+export async function readPage(answer) {
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
 // What this browser keeps; nothing where it keeps nothing, or what another hand wrote there.
 export function readStored(key) {
   try {

@@ -1,6 +1,7 @@
 // Changes one field of a job where it stands: a small dialog at the value, the change over REST, and an undo.
-import { call, offerUndo, UNANSWERED } from "./actions.js";
+import { callWith, offerUndo, UNANSWERED } from "./actions.js";
 import { button as makeButton, make, openDialog } from "./dom.js";
+import { say } from "./language.js";
 import { duration } from "./words.js";
 
 const LONGEST_TAG = 64;
@@ -8,17 +9,30 @@ const SECONDS = { d: 86400, h: 3600, m: 60, s: 1, "": 1 };
 
 // How a field is typed (the server's rules are REST's): read gives the value to send, or throws what is wrong.
 const FIELDS = {
-  name: { label: "Name", read: (text) => text.trim(), input: { maxLength: 200, required: true } },
+  name: {
+    label: say("Name"),
+    title: say("Change name"),
+    read: (text) => text.trim(),
+    input: { maxLength: 200, required: true },
+  },
   priority: {
-    label: "Priority",
-    hint: "0 to 100; higher starts earlier",
+    label: say("Priority"),
+    title: say("Change priority"),
+    hint: say("0 to 100; higher starts earlier"),
     read: Number,
     input: { type: "number", min: 0, max: 100, required: true },
   },
-  time_limit_s: { label: "Time limit", hint: "such as 90m, 2h or 1d12h; empty for none", read: seconds, input: {} },
+  time_limit_s: {
+    label: say("Time limit"),
+    title: say("Change time limit"),
+    hint: say("such as 90m, 2h or 1d12h; empty for none"),
+    read: seconds,
+    input: {},
+  },
   tags: {
-    label: "Tags",
-    hint: "one on each line",
+    label: say("Tags"),
+    title: say("Change tags"),
+    hint: say("one on each line"),
     tag: "textarea",
     read: (text) => [...new Set(text.split("\n").map((line) => line.trim()).filter(Boolean))],
     input: { rows: 4, maxLength: 20 * (LONGEST_TAG + 1) },
@@ -29,7 +43,7 @@ function seconds(text) {
   const typed = text.replaceAll(" ", "");
   if (!typed) return null;
   if (!/^\d+(\.\d+)?[dhms]?(\d+[hms])*$/.test(typed))
-    throw new Error("This is not a duration; give one such as 90s, 45m, 2h or 1d12h.");
+    throw new Error(say("This is not a duration; give one such as 90s, 45m, 2h or 1d12h."));
   return [...typed.matchAll(/(\d+(?:\.\d+)?)([dhms]?)/g)].reduce((sum, [, count, unit]) => sum + count * SECONDS[unit], 0);
 }
 
@@ -40,15 +54,16 @@ export function editFrom(element) {
 
 // What is changed: a field of the job at this path of REST, and its value as it is typed.
 export function edit({ field, path, value, name }, at = null) {
-  const { label, hint = "", tag = "input", read, input: properties } = FIELDS[field];
+  const { label, title, hint = "", tag = "input", read, input: properties } = FIELDS[field];
   const input = make(tag, { name: "value", value, autocomplete: "off", ...properties });
   const problem = make("p", { className: "error", role: "alert", hidden: true });
   const said = make("span", { className: "hint", textContent: hint, hidden: !hint });
-  const caption = make("label", { className: "field" }, make("b", { textContent: `${label} of ${name}` }), input, said);
-  const cancel = makeButton("Cancel", () => dialog.close(), "is-plain");
-  const save = make("button", { textContent: "Save", className: "is-main" });
+  const whose = make("b", { textContent: say("{label} of {name}", { label, name }) });
+  const caption = make("label", { className: "field" }, whose, input, said);
+  const cancel = makeButton(say("Cancel"), () => dialog.close(), "is-plain");
+  const save = make("button", { textContent: say("Save"), className: "is-main" });
   const form = make("form", { method: "dialog" }, caption, problem, make("p", { className: "row" }, save, cancel));
-  const dialog = openDialog(`Change ${label.toLowerCase()}`, form);
+  const dialog = openDialog(title, form);
   dialog.classList.add("edit-dialog");
   if (at) put(dialog, at);
   input.select();
@@ -68,22 +83,20 @@ export function edit({ field, path, value, name }, at = null) {
       if (await change(field, path, () => read(value)).catch((error) => error.message)) return;
       show(field, path, value);
     };
-    return offerUndo(`${label} of ${name}: ${shown(field, input.value)}.`, undo);
+    return offerUndo(say("{label} of {name}: {value}.", { label, name, value: shown(field, input.value) }), undo);
   });
 }
 
 // The sentence of what was wrong, else undefined.
 async function change(field, path, read) {
-  const body = JSON.stringify({ [field]: read() });
-  const headers = { "Content-Type": "application/json" };
-  const { answer, detail } = await call(path, { method: "PATCH", body, headers });
+  const { answer, detail } = await callWith("PATCH", path, { [field]: read() });
   return answer?.ok ? undefined : (detail ?? UNANSWERED);
 }
 
 function shown(field, text) {
   const value = FIELDS[field].read(text);
-  if (field === "time_limit_s") return value === null ? "none" : duration(value);
-  return Array.isArray(value) ? value.join(", ") || "none" : String(value);
+  if (field === "time_limit_s") return value === null ? say("none") : duration(value);
+  return Array.isArray(value) ? value.join(", ") || say("none") : String(value);
 }
 
 // All places on the page that show it, at once: their rows are drawn anew only when the server says so.

@@ -1,8 +1,9 @@
 // A row's job in short, beside the table: Space opens and closes it, and it follows from row to row.
 import { button, by, make } from "./dom.js";
+import { say } from "./language.js";
 
-const GONE = "This job is no longer there, or no longer yours to see.";
-const SILENT = "The server did not answer.";
+const GONE = say("This job is no longer there, or no longer yours to see.");
+const SILENT = say("The server did not answer.");
 
 let shown = ""; // the job's id
 let asked = 0;
@@ -49,13 +50,13 @@ async function open(id) {
   shown = id;
   mark();
   panel.hidden = false;
-  if (panel.dataset.job !== id) panel.replaceChildren(make("p", { className: "quiet", textContent: "Reading ..." }));
+  if (panel.dataset.job !== id) panel.replaceChildren(make("p", { className: "quiet", textContent: say("Reading ...") }));
   panel.dataset.job = id;
   const answer = await fetch(`/jobs/${id}/peek`).catch(() => null);
   const text = answer?.ok && !answer.redirected ? await answer.text().catch(() => null) : null;
   if (number !== asked || shown !== id) return;
   if (text !== null) panel.innerHTML = text;
-  else panel.replaceChildren(make("p", { textContent: answer?.status === 404 ? GONE : SILENT }), button("Close", close));
+  else panel.replaceChildren(make("p", { textContent: answer?.status === 404 ? GONE : SILENT }), button(say("Close"), close));
 }
 
 function mark() {

@@ -1,11 +1,17 @@
 // A long table in windows: chunks of rows around what is in sight, blank room for the others, curves when it rests.
-import { by, write } from "./dom.js";
+import { by, make, write } from "./dom.js";
+import { say } from "./language.js";
 
 const CHUNK = 25; // a screen has some 45 rows; what is painted in a frame grows with the rows in the page
 const KEEPS = 5; // chunks in the page
 const AHEAD = 1; // chunks read beyond the edge
 const REST_MS = 120;
 const RELOAD_MS = 1000;
+
+export function showTotal(total) {
+  write(by("total"), total.toLocaleString("en"));
+  by("choose-all").textContent = say("All {n}", { n: total });
+}
 
 export class JobRows {
   wanted = [0, 0]; // chunks in sight
@@ -68,10 +74,7 @@ export class JobRows {
   }
 
   #blank() {
-    const body = document.createElement("tbody");
-    body.ariaHidden = "true";
-    body.append(document.createElement("tr"));
-    return body;
+    return make("tbody", { ariaHidden: "true" }, make("tr"));
   }
 
   #measure() {
@@ -114,9 +117,7 @@ export class JobRows {
     this.section.toggleAttribute("data-broken", text === null);
     if (text === null) return;
     this.#count(Number(answer.headers.get("X-Total")));
-    const body = document.createElement("tbody");
-    body.innerHTML = text;
-    this.#keep(number, body);
+    this.#keep(number, make("tbody", { innerHTML: text }));
     this.afterwards();
     this.#settle();
   }
@@ -126,8 +127,7 @@ export class JobRows {
     this.total = total;
     this.section.dataset.total = total;
     this.table.ariaRowCount = total;
-    write(by("total"), total.toLocaleString("en"));
-    by("choose-all").textContent = `All ${by("total").textContent}`;
+    showTotal(total);
   }
 
   // In its place among its neighbours; the focus stays on the row that had it.

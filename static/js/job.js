@@ -4,7 +4,8 @@ import { addPoint } from "./chart-data.js";
 import { countIn } from "./chart-words.js";
 import { Chart } from "./charts.js";
 import { onCursor } from "./cursor.js";
-import { by, icon, make } from "./dom.js";
+import { by, icon, make, readPage } from "./dom.js";
+import { say } from "./language.js";
 import { Log } from "./log.js";
 import { Metrics } from "./metrics.js";
 import { onRefresh, refresh } from "./rows.js";
@@ -45,14 +46,7 @@ onRefresh(() => {
   explain();
 });
 document.addEventListener("click", ({ target }) => {
-  const menu = by("job-menu");
-  if (menu?.open && (!menu.contains(target) || target.closest("a, button"))) menu.open = false;
-});
-document.addEventListener("keydown", (event) => {
-  const menu = by("job-menu");
-  if (event.key !== "Escape" || !menu?.open) return;
-  menu.open = false;
-  menu.querySelector("summary").focus();
+  if (target.closest("#job-menu :is(a, button)")) by("job-menu").open = false;
 });
 const headHeight = new ResizeObserver(([{ target }]) =>
   page.style.setProperty("--head", `${target.getBoundingClientRect().height}px`),
@@ -68,9 +62,10 @@ function receive(frame) {
 // The job was deleted, or the right to see it was taken away: what is shown stays, and says what it is.
 function showGone() {
   if (by("job-gone")) return;
-  const why = "it was deleted, or your right to see it was taken away";
-  const text = make("span", { textContent: `This job can no longer be read: ${why}. The page shows how it was.` });
-  page.prepend(make("p", { id: "job-gone", className: "band is-bad", role: "alert" }, icon("warning"), text));
+  const textContent = say(
+    "This job can no longer be read: it was deleted, or your right to see it was taken away. The page shows how it was.",
+  );
+  page.prepend(make("p", { id: "job-gone", className: "band is-bad", role: "alert" }, icon("warning"), make("span", { textContent })));
 }
 
 function showPlace() {
@@ -104,11 +99,11 @@ async function explain() {
   if (!address) return;
   const answer = await fetch(address).catch(() => null);
   if (!answer?.ok) {
-    by("job-explained").textContent = "The scheduler could not be asked; reload to ask again.";
+    by("job-explained").textContent = say("The scheduler could not be asked; reload to ask again.");
     return;
   }
-  const piece = new DOMParser().parseFromString(await answer.text(), "text/html");
-  by("job-explained")?.replaceChildren(...piece.body.childNodes);
+  const { body } = await readPage(answer);
+  by("job-explained")?.replaceChildren(...body.childNodes);
 }
 
 function showJob(row) {
@@ -119,24 +114,29 @@ function showJob(row) {
     refresh(...PARTS);
   }
   document.title =
-    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${row.state}: ${row.name}`;
+    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${say(row.state)}: ${row.name}`;
   figure(
     head,
     "[data-progress]",
     row.progress === null ? [] : [bold(`${row.progress} %`), " "],
-    row.step === null ? "" : `${row.unit} ${value(row.step)}${row.total_steps ? " of " + value(row.total_steps) : ""}`,
+    row.step === null ? "" : stepWords(row),
   );
   countIn(row.unit);
-  by("chart-x").options[0].textContent = row.unit;
+  by("chart-x").options[0].textContent = say(row.unit);
   figure(head, "[data-loss]", row.loss ? [`${row.loss_name} `, bold(row.loss)] : [], "");
   figure(head, "[data-rate]", [], row.rate);
-  figure(head, "[data-eta]", row.eta ? ["done about ", clockElement(row.eta)] : [], "");
+  figure(head, "[data-eta]", row.eta ? [`${say("done about")} `, clockElement(row.eta)] : [], "");
   const bar = by("progress");
   if (bar && row.progress !== null) {
     bar.style.width = `${row.progress}%`;
     bar.parentElement.setAttribute("aria-valuenow", row.progress - (row.progress % 5));
   }
   return undefined;
+}
+
+function stepWords({ unit, step, total_steps: total }) {
+  if (!total) return `${say(unit)} ${value(step)}`;
+  return say("{unit} {step} of {total}", { unit: say(unit), step: value(step), total: value(total) });
 }
 
 function figure(head, selector, parts, text) {
@@ -160,7 +160,7 @@ function cancelSoon(form) {
   const button = form.querySelector("button");
   button.disabled = true;
   soon(
-    `Cancelling ${page.dataset.name} in 5 s.`,
+    say("Cancelling {name} in 5 s.", { name: page.dataset.name }),
     () => act(form),
     () => {
       button.disabled = false;
@@ -182,22 +182,22 @@ async function watchDevices(address, isFinal) {
   if (!devices.length) {
     if (data.attempt)
       by("devices-empty").textContent = answer?.ok
-        ? "No readings of its devices were kept."
-        : "The readings could not be read; reload to try again.";
+        ? say("No readings of its devices were kept.")
+        : say("The readings could not be read; reload to try again.");
     if (!isFinal) live.subscribe("devices", (frame) => frame.data && sawReading(frame.data.t));
     return;
   }
   const box = by("device-charts");
   box.replaceChildren();
   const memory = new Chart(box, {
-    title: "memory in use",
+    title: say("memory in use"),
     csv: `${address}.csv`,
     unit: " GiB",
     fromZero: true,
     format: (gib) => gib.toFixed(gib < 1 ? 2 : 1),
   });
   const use = new Chart(box, {
-    title: "utilisation",
+    title: say("utilisation"),
     csv: `${address}.csv`,
     unit: " %",
     fromZero: true,

@@ -1,8 +1,9 @@
 // The table of jobs, live: its address says what it shows; rows come in windows as one scrolls; jobs are chosen, then changed together.
 import { call, post, soon, toast, UNANSWERED } from "./actions.js";
-import { by, write } from "./dom.js";
-import { JobRows } from "./job-rows.js";
+import { by, readPage } from "./dom.js";
+import { JobRows, showTotal } from "./job-rows.js";
 import { watchPeek } from "./job-peek.js";
+import { say } from "./language.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import "./shell.js";
 
@@ -20,8 +21,7 @@ let asked = 0;
 function attach() {
   rows?.stop();
   const section = by("jobs");
-  write(by("total"), Number(section.dataset.total).toLocaleString("en"));
-  by("choose-all").textContent = `All ${by("total").textContent}`;
+  showTotal(Number(section.dataset.total));
   rows = section.querySelector(".jobs-table") && new JobRows(section, restore);
   restore();
 }
@@ -43,10 +43,10 @@ async function open(query, { push = true } = {}) {
   if (number !== asked) return;
   by("jobs").ariaBusy = null;
   if (!answer?.ok || answer.redirected) {
-    toast("The jobs could not be read. Try again.", { bad: true });
+    toast(say("The jobs could not be read. Try again."), { bad: true });
     return;
   }
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = await readPage(answer);
   if (number !== asked) return;
   if (push) history.pushState(null, "", address);
   by("jobs").replaceWith(document.adoptNode(page.getElementById("jobs")));
@@ -96,14 +96,6 @@ function watchFilters() {
     open(link.getAttribute("href").slice(1)).then(() => matchControls());
   });
   addEventListener("popstate", () => location.reload());
-  for (const menu of document.querySelectorAll("details.menu")) {
-    document.addEventListener("click", ({ target }) => menu.contains(target) || (menu.open = false));
-    menu.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
-      menu.open = false;
-      menu.querySelector("summary").focus();
-    });
-  }
 }
 
 function matchControls() {
@@ -155,7 +147,7 @@ function show() {
   const count = all?.count ?? chosen.size;
   form.hidden = count === 0;
   form.dataset.ready = "";
-  by("chosen-count").textContent = `${count.toLocaleString("en")} chosen`;
+  by("chosen-count").textContent = say("{n} chosen", { n: count });
   form.querySelector("[value=compare]").disabled = all !== null;
 }
 
@@ -179,9 +171,10 @@ function act(event) {
     clear();
     redraw();
   };
-  const many = `${count.toLocaleString("en")} job${count > 1 ? "s" : ""}`;
-  if (action === "cancel" || chosenTable)
-    return soon(`${action === "cancel" ? "Cancelling" : "Changing"} ${many} in 5 s.`, run);
+  const isOne = count === 1;
+  if (action === "cancel")
+    return soon(say(isOne ? "Cancelling {n} job in 5 s." : "Cancelling {n} jobs in 5 s.", { n: count }), run);
+  if (chosenTable) return soon(say(isOne ? "Changing {n} job in 5 s." : "Changing {n} jobs in 5 s.", { n: count }), run);
   return run();
 }
 
@@ -191,7 +184,7 @@ async function changeAll(fields, { matching, until, count }) {
   fields.set("until", until);
   let [done, refused] = [0, 0];
   for (let left = count; left > 0; ) {
-    const close = toast(`${(count - left).toLocaleString("en")} of ${count.toLocaleString("en")} done.`);
+    const close = toast(say("{n} of {all} done.", { n: count - left, all: count }));
     const headers = { "X-Requested-With": "fetch" };
     const { answer, told } = await call(ADDRESS, { method: "POST", body: fields, headers });
     close();
@@ -202,8 +195,8 @@ async function changeAll(fields, { matching, until, count }) {
     fields.set("last", told.last);
     if (!answer) break;
   }
-  const rest = refused ? ` ${refused.toLocaleString("en")} could not be changed.` : "";
-  return toast(`${done.toLocaleString("en")} jobs changed.${rest}`, { bad: !done });
+  const rest = refused ? ` ${say("{n} could not be changed.", { n: refused })}` : "";
+  return toast(say("{n} jobs changed.", { n: done }) + rest, { bad: !done });
 }
 
 // More than numbers changed: the rows in sight are read again where they stand.

@@ -1,7 +1,8 @@
 // The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
 // Single keys are off while a field has focus, or in the account; the page of keys (/keys) lists them all.
 import { post, send, soon, toast, undo } from "./actions.js";
-import { by, icon, store, readStored, make, openDialog, write } from "./dom.js";
+import { by, icon, store, readPage, readStored, make, openDialog, write } from "./dom.js";
+import { say } from "./language.js";
 
 const GO = {
   o: "/",
@@ -79,7 +80,7 @@ function cancel() {
   if (own) return own.click();
   const { job, name } = row()?.dataset ?? {};
   const address = row()?.dataset.cancel;
-  if (job && address) soon(`Cancelling ${name ?? job} in 5 s.`, () => post(address, {}));
+  if (job && address) soon(say("Cancelling {name} in 5 s.", { name: name ?? job }), () => post(address, {}));
   return undefined;
 }
 
@@ -98,13 +99,13 @@ function nextX() {
 
 async function showKeys() {
   const answer = await fetch("/keys").catch(() => null);
-  const list = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("keys");
+  const list = answer?.ok && (await readPage(answer)).getElementById("keys");
   if (list)
     openDialog(
-      "Keys",
-      make("h2", { textContent: "Keys" }),
+      say("Keys"),
+      make("h2", { textContent: say("Keys") }),
       list,
-      make("form", { method: "dialog" }, make("button", { textContent: "Close" })),
+      make("form", { method: "dialog" }, make("button", { textContent: say("Close") })),
     );
 }
 
@@ -121,9 +122,11 @@ const ICONS = {
   here: "running",
 };
 
-const THEMES = Object.entries({ light: "Light theme", dark: "Dark theme", "": "Theme of the system" }).map(
-  ([theme, title]) => ({ kind: "here", title, detail: "in this browser", theme }),
-);
+const THEMES = [
+  ["light", say("Light theme")],
+  ["dark", say("Dark theme")],
+  ["", say("Theme of the system")],
+].map(([theme, title]) => ({ kind: "here", title, detail: say("in this browser"), theme }));
 
 let dialog = null;
 let hits = [];
@@ -144,19 +147,19 @@ export function openPalette() {
 function build() {
   const input = make("input", {
     type: "text",
-    placeholder: "A job, device, person, dataset, or what to do",
+    placeholder: say("A job, device, person, dataset, or what to do"),
     maxLength: 200,
     autocomplete: "off",
     spellcheck: false,
     role: "combobox",
     ariaExpanded: "true",
     ariaAutoComplete: "list",
-    ariaLabel: "Search or run",
+    ariaLabel: say("Search or run"),
   });
   input.setAttribute("aria-controls", "palette-hits");
-  const list = make("ul", { id: "palette-hits", role: "listbox", ariaLabel: "Found" });
+  const list = make("ul", { id: "palette-hits", role: "listbox", ariaLabel: say("Found") });
   const none = make("p", { id: "palette-none", className: "quiet", role: "status" });
-  const made = make("dialog", { className: "dialog palette", ariaLabel: "Search or run" }, input, list, none);
+  const made = make("dialog", { className: "dialog palette", ariaLabel: say("Search or run") }, input, list, none);
   input.addEventListener("input", () => {
     asked += 1; // an answer to what the field held before comes too late
     show(matching(input.value));
@@ -198,9 +201,11 @@ function matching(text) {
 
 // What stands where hits would be: that there are none is known only when the server has answered.
 const SAID = {
-  asking: "Searching ...",
-  none: "Nothing has this name. Verbs are cancel, hold, release, resume, priority, rename, limit, tags, drain, enable.",
-  failed: "The server did not answer; type again to search again.",
+  asking: say("Searching ..."),
+  none: say(
+    "Nothing has this name. Verbs are cancel, hold, release, resume, priority, rename, limit, tags, drain, enable.",
+  ),
+  failed: say("The server did not answer; type again to search again."),
 };
 
 async function ask(text) {
@@ -208,7 +213,7 @@ async function ask(text) {
   const answer = await fetch(`/api/v1/search?q=${encodeURIComponent(text.trim())}`).catch(() => null);
   const results = answer?.ok ? (await answer.json()).results : null;
   if (number !== asked) return; // asked only now: more may have been typed while the answer was read
-  if (!results) return say("failed");
+  if (!results) return showState("failed");
   const own = matching(text);
   const known = new Set(own.map((hit) => hit.url).filter(Boolean));
   return show([...own, ...results.filter((hit) => !known.has(hit.url))], "none");
@@ -218,11 +223,11 @@ function show(found, state = "asking") {
   hits = found;
   at = 0;
   by("palette-hits").replaceChildren(...found.map(item));
-  say(state);
+  showState(state);
   mark();
 }
 
-function say(state) {
+function showState(state) {
   by("palette-none").hidden = hits.length > 0 && state !== "failed";
   write(by("palette-none"), SAID[state]);
 }
@@ -257,7 +262,7 @@ async function run(hit) {
   }
   const { method, path, body, confirm: question } = hit.action;
   if (question && !(await agreed(question, hit.title))) return undefined;
-  if (await send(method, path, body)) toast(`${hit.title}: done.`);
+  if (await send(method, path, body)) toast(say("{name}: done.", { name: hit.title }));
   return undefined;
 }
 
@@ -271,7 +276,7 @@ async function setTheme(theme) {
 }
 
 function agreed(question, name) {
-  const answers = [make("button", { textContent: name, value: "yes" }), make("button", { textContent: "Leave it" })];
+  const answers = [make("button", { textContent: name, value: "yes" }), make("button", { textContent: say("Leave it") })];
   const asking = openDialog(
     name,
     make("p", { textContent: question }),

@@ -1,4 +1,5 @@
 // The lines of a log by number: pages of them over REST, never more than a few in memory.
+import { say } from "./language.js";
 import { live } from "./socket.js";
 
 const PAGE = 200;
@@ -43,7 +44,7 @@ class Pages {
   // { total, more, hits }, or { problem } in words.
   async search(query) {
     const { isOk, body } = await this.#read("search", query);
-    return isOk ? body : { problem: body?.errors?.q?.[0] ?? body?.detail ?? "The server does not answer." };
+    return isOk ? body : { problem: body?.errors?.q?.[0] ?? body?.detail ?? say("The server does not answer.") };
   }
 
   // The lines from first to last as one text; null where the server does not answer.
@@ -85,7 +86,7 @@ class Pages {
     if (!answer || this._isClosed) return;
     // What the log's limit has dropped is told so, or it would be asked for again and again.
     const last = Math.min((page + 1) * PAGE, this._total);
-    for (let number = page * PAGE; number < last; number += 1) this._put({ number, text: "[dropped]" });
+    for (let number = page * PAGE; number < last; number += 1) this._put({ number, text: say("[dropped]") });
     for (const line of answer.lines) if (line.number < this._total) this._put(line);
     this._changed(0);
   }

@@ -1,5 +1,6 @@
 // Search in the whole log on the server: hits by page, a place among them, marks along the scroll bar.
 import { by, make } from "./dom.js";
+import { say } from "./language.js";
 
 const PAGE = 1000;
 const PATIENCE_MS = 250;
@@ -87,7 +88,7 @@ export class LogSearch {
     this.#more = answer.more;
     this.#take(answer.hits);
     if (this.#hits.length) return this.#step(1);
-    return this.#tell("not found");
+    return this.#tell(say("not found"));
   }
 
   async #page(from) {
@@ -117,9 +118,7 @@ export class LogSearch {
     }
     if (at < 0) at = this.#hits.length - 1;
     this.#at = at % this.#hits.length;
-    this.#tell(
-      `${(this.#at + 1).toLocaleString("en")} of ${this.#total.toLocaleString("en")}${this.#more ? " or more" : ""}`,
-    );
+    this.#tell(say(this.#more ? "{n} of {all} or more" : "{n} of {all}", { n: this.#at + 1, all: this.#total }));
     this.#show(this.current);
   }
 

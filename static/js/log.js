@@ -3,6 +3,7 @@ import { copyText, toast } from "./actions.js";
 import { plainText, toNodes } from "./ansi.js";
 import { moveCursor } from "./cursor.js";
 import { button, by, make, write } from "./dom.js";
+import { locale, say } from "./language.js";
 import { Folds } from "./log-folds.js";
 import { MergedLines, RankLines } from "./log-lines.js";
 import { LogSearch } from "./log-search.js";
@@ -61,7 +62,7 @@ export class Log {
     this.newer.hidden = true;
     this.count = make("span");
     this.copy = button("", () => this.#copyLines(), "is-plain copies");
-    this.link = button("Copy link", () => copyText(location.href, "Copied the link."), "is-plain copies");
+    this.link = button(say("Copy link"), () => copyText(location.href, say("Copied the link.")), "is-plain copies");
     this.groups = button("", () => this.#foldAll(), "is-plain");
     by("log-status").append(this.count, this.groups, this.newer, this.copy, this.link);
     by("log-wrap").addEventListener("change", (event) => {
@@ -297,7 +298,7 @@ export class Log {
     if (shown !== text)
       content.append(
         button(
-          `show all ${text.length.toLocaleString("en")} characters`,
+          say("show all {n} characters", { n: text.length }),
           () => {
             line.isOpen = true;
             content.replaceChildren(...toNodes(text));
@@ -312,13 +313,12 @@ export class Log {
 
   // A group without an end is a heading; one that ended opens and folds.
   #groupHead({ first, last, name, isOpen }) {
-    const title = name || "group";
+    const title = name || say("group");
     if (last === null) return [make("b", { textContent: title })];
     const turn = button(title, () => this.#turn(first), "is-plain");
     turn.ariaExpanded = String(isOpen);
-    const count = last - first;
-    const many = `${count.toLocaleString("en")} line${count === 1 ? "" : "s"}`;
-    return isOpen ? [turn] : [turn, make("span", { className: "quiet", textContent: ` ${many}` })];
+    const many = ` ${linesWords(last - first)}`;
+    return isOpen ? [turn] : [turn, make("span", { className: "quiet", textContent: many })];
   }
 
   #turn(number) {
@@ -344,15 +344,19 @@ export class Log {
     else this.#draw();
   }
 
-  get #words() {
-    const [first, last] = this.#marked.map((number) => (number + 1).toLocaleString("en"));
-    return first === last ? `line ${first}` : `lines ${first} to ${last}`;
+  // The marked lines as they are numbered for people.
+  get #ends() {
+    return this.#marked.map((number) => number + 1);
   }
 
   async #copyLines() {
+    const [first, last] = this.#ends;
     const text = await this.#lines.text(...this.#marked);
-    if (text === null) toast("The lines could not be read; try again.", { bad: true });
-    else copyText(plainText(text), `Copied ${this.#words}.`);
+    if (text === null) toast(say("The lines could not be read; try again."), { bad: true });
+    else {
+      const copied = say(first === last ? "Copied line {first}." : "Copied lines {first} to {last}.", { first, last });
+      copyText(plainText(text), copied);
+    }
   }
 
   #scrolled() {
@@ -367,11 +371,14 @@ export class Log {
     this.newer.hidden = !this.#unseen;
     this.copy.hidden = this.link.hidden = !this.#marked;
     this.groups.hidden = !this.#folds.count;
-    write(this.groups, this.#folds.isAnyFolded ? "Open all groups" : "Fold all groups");
-    if (this.#marked) write(this.copy, this.#marked[0] === this.#marked[1] ? "Copy line" : `Copy ${this.#words}`);
+    write(this.groups, this.#folds.isAnyFolded ? say("Open all groups") : say("Fold all groups"));
+    if (this.#marked) {
+      const [first, last] = this.#ends;
+      write(this.copy, say(first === last ? "Copy line" : "Copy lines {first} to {last}", { first, last }));
+    }
     const total = this.#lines.total;
-    write(this.count, total ? `${total.toLocaleString("en")} ${total === 1 ? "line" : "lines"}` : "");
-    write(this.newer, `${this.#unseen.toLocaleString("en")} new lines, jump to the end`);
+    write(this.count, total ? linesWords(total) : "");
+    write(this.newer, say("{n} new lines, jump to the end", { n: this.#unseen }));
   }
 }
 
@@ -379,11 +386,15 @@ function foldOf(group) {
   return group && `${group.isOpen} ${group.last}`;
 }
 
+function linesWords(n) {
+  return say(n === 1 ? "{n} line" : "{n} lines", { n });
+}
+
 function rankOf({ rank, seen_at }) {
   const seen = new Date(seen_at);
   return make("span", {
     className: "line-rank quiet",
     textContent: `${seen.toTimeString().slice(0, 8)} r${rank}`,
-    title: `Rank ${rank}, seen ${seen.toLocaleString()}`,
+    title: say("Rank {rank}, seen {time}", { rank, time: seen.toLocaleString(locale) }),
   });
 }

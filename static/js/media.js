@@ -1,5 +1,5 @@
 // What a job reported besides numbers: filled once, renewed while it runs, and a slider through the steps.
-import { by } from "./dom.js";
+import { by, make } from "./dom.js";
 
 const EVERY_MS = 15_000;
 const panel = by("media");
@@ -14,8 +14,7 @@ async function text(query = "") {
 async function fill() {
   const html = await text();
   if (html === null) return;
-  const made = document.createElement("template");
-  made.innerHTML = html; // escaped by the server's templates
+  const made = make("template", { innerHTML: html }); // escaped by the server's templates
   const names = (root) => [...root.querySelectorAll(".reel")].map((reel) => `${reel.dataset.name} ${reel.dataset.count}`);
   if (names(made.content).join() === names(reels).join()) return;
   panel.hidden = !made.content.querySelector(".reel");

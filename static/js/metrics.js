@@ -4,6 +4,7 @@ import { lastOf, numberWords, placeWords } from "./chart-words.js";
 import { flatFrom, spikes } from "./chart-findings.js";
 import { ChartWall } from "./chart-wall.js";
 import { by, store, readStored, make } from "./dom.js";
+import { say } from "./language.js";
 import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 import { value } from "./words.js";
@@ -85,7 +86,8 @@ export class Metrics {
     if (kind !== this.view.xKind) return null; // the reader chose another x while this was read
     if (answer.ok) return answer.json();
     this.empty.hidden = false;
-    this.empty.textContent = `The numbers could not be read (${answer.status}); the job goes on. Reload to try again.`;
+    const { status } = answer;
+    this.empty.textContent = say("The numbers could not be read ({status}); the job goes on. Reload to try again.", { status });
     return null;
   }
 
@@ -133,7 +135,7 @@ export class Metrics {
         const last = lastOf(this.#numbers.toView(this.view.xKind, this.#numbers.series.get(name)));
         const cells = last
           ? [numberWords({ format: value, unit: "" }, last), placeWords(this.view.xKind, last.x)]
-          : ["no number", ""];
+          : [say("no number"), ""];
         return make(
           "tr",
           {},
@@ -168,12 +170,12 @@ export class Metrics {
     chart.foundIn = key;
     chart.spots = spikes(data);
     const flat = isLoss(name) ? flatFrom(data) : null;
-    const count = chart.spots.length;
-    const first = count && placeWords(this.view.xKind, chart.spots[0][0]);
+    const n = chart.spots.length;
+    const at = (x) => ({ n, place: placeWords(this.view.xKind, x) });
     chart.findings = [
-      ...(count ? [`${count} spike${count > 1 ? "s" : ""}, first at ${first}`] : []),
-      ...(flat === null ? [] : [`flat since ${placeWords(this.view.xKind, flat)}`]),
-    ];
+      n && say(n === 1 ? "{n} spike, first at {place}" : "{n} spikes, first at {place}", at(chart.spots[0][0])),
+      flat !== null && say("flat since {place}", at(flat)),
+    ].filter(Boolean);
   }
 
   get series() {
@@ -256,7 +258,7 @@ class Sections {
   #add(title) {
     const section = make(
       "section",
-      { className: "chart-section", ariaLabel: title || "Charts" },
+      { className: "chart-section", ariaLabel: title || say("Charts") },
       ...(title ? [make("h3", { textContent: title })] : []),
       make("div", { className: "charts" }),
     );

@@ -1,6 +1,7 @@
 // The numbers of one job: read in buckets, the newest added, x as a view wants it; and which of many are drawn first.
 import { addPoint } from "./chart-data.js";
 import { button } from "./dom.js";
+import { say } from "./language.js";
 
 const FIRST_SHOWN = 12;
 
@@ -85,7 +86,7 @@ export function firstOf(box, draw) {
   return (all) => {
     if (box.lastElementChild !== more) box.append(more); // behind the charts for the Tab key too
     more.hidden = all.length <= most;
-    more.textContent = `Show ${all.length - most} more`;
+    more.textContent = say("Show {n} more", { n: all.length - most });
     return all.slice(0, most);
   };
 }

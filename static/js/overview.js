@@ -1,5 +1,6 @@
 // The Overview: wall, box line, my jobs and the timeline, live.
 import { by, keepInAddress, write } from "./dom.js";
+import { say } from "./language.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import { colour, onThemeChange, sawReading } from "./shell.js";
 import { live } from "./socket.js";
@@ -21,7 +22,7 @@ watchRows("queue", [...ROOM, ...TIMELINE], {
   onRows(rows) {
     const count = (states) => [...rows.values()].filter((row) => states.has(row.state)).length;
     const [running, waiting] = [count(RUNNING), count(WAITING)];
-    document.title = running || waiting ? `(${running} running, ${waiting} waiting) Berth` : "Berth";
+    document.title = running || waiting ? say("({running} running, {waiting} waiting) Berth", { running, waiting }) : "Berth";
   },
 });
 

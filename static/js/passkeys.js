@@ -1,4 +1,5 @@
 // Passkeys: a form with data-passkey asks the browser for one and sends its answer.
+import { say } from "./language.js";
 const parse = { create: "parseCreationOptionsFromJSON", get: "parseRequestOptionsFromJSON" };
 
 async function answer(form) {
@@ -19,9 +20,9 @@ for (const form of document.querySelectorAll("form[data-passkey]")) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (!window.PublicKeyCredential?.parseCreationOptionsFromJSON) {
-      tell(form, "This browser offers no passkeys here. They need HTTPS and a current browser.");
+      tell(form, say("This browser offers no passkeys here. They need HTTPS and a current browser."));
       return;
     }
-    answer(form).catch((error) => tell(form, `The browser gave no passkey: ${error.message}`));
+    answer(form).catch((error) => tell(form, say("The browser gave no passkey: {error}", { error: error.message })));
   });
 }

@@ -2,6 +2,7 @@
 // Names come from jobs: what is handed to it goes through asText.
 import { axisLook, ground } from "./chart-drawing.js";
 import { make } from "./dom.js";
+import { say } from "./language.js";
 import { colour } from "./shell.js";
 
 const LONGEST_MS = 12; // of one piece of its start; then the page gets its turn
@@ -34,7 +35,7 @@ export function loadPlotly() {
 
 function fetchScript(src) {
   return new Promise((resolve, reject) => {
-    const failed = () => reject(new Error("The chart library could not be loaded; reload the page."));
+    const failed = () => reject(new Error(say("The chart library could not be loaded; reload the page.")));
     document.head.append(make("script", { src, onload: () => resolve(globalThis.Plotly), onerror: failed }));
   });
 }

@@ -1,6 +1,7 @@
 // The Queue, live, and the order of one's own waiting jobs: Alt+Up, Alt+Down or the buttons.
 import { send } from "./actions.js";
-import { by, make } from "./dom.js";
+import { by, make, readPage } from "./dom.js";
+import { say } from "./language.js";
 import { watchRows } from "./rows.js";
 import "./shell.js";
 
@@ -12,15 +13,15 @@ document.addEventListener(
     if (!address || !target.open || target.querySelector("ul")) return;
     const state =
       target.querySelector("[role=status]") ?? target.appendChild(make("p", { className: "quiet", role: "status" }));
-    state.textContent = "Asking the scheduler ...";
+    state.textContent = say("Asking the scheduler ...");
     const answer = await fetch(address).catch(() => null);
     if (!answer?.ok) {
-      state.textContent = "The scheduler could not be asked; close and open this to ask again.";
+      state.textContent = say("The scheduler could not be asked; close and open this to ask again.");
       return;
     }
     state.remove();
-    const piece = new DOMParser().parseFromString(await answer.text(), "text/html");
-    target.querySelector("ul") ?? target.append(...piece.body.childNodes);
+    const { body } = await readPage(answer);
+    target.querySelector("ul") ?? target.append(...body.childNodes);
   },
   true,
 );
@@ -47,9 +48,10 @@ async function move(row, step, focused) {
   if (!other) return;
   exchange(row, other);
   focused?.focus({ preventScroll: true });
-  const place = { [step < 0 ? "before" : "behind"]: other.dataset.id };
-  if (await send("POST", `/api/v1/jobs/${row.dataset.id}/move`, place)) {
-    by("moved").textContent = `${row.dataset.name} is number ${row.querySelector("[data-place]").textContent} now.`;
+  const beside = { [step < 0 ? "before" : "behind"]: other.dataset.id };
+  if (await send("POST", `/api/v1/jobs/${row.dataset.id}/move`, beside)) {
+    const place = row.querySelector("[data-place]").textContent;
+    by("moved").textContent = say("{name} is number {place} now.", { name: row.dataset.name, place });
   } else if (row.isConnected && other.isConnected) exchange(row, other);
 }
 

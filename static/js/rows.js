@@ -1,5 +1,6 @@
 // Keeps rows of jobs fresh.  Cells change in place; another state, or another set of jobs, is drawn by the server.
-import { by, write } from "./dom.js";
+import { by, readPage, write } from "./dom.js";
+import { say } from "./language.js";
 import { live } from "./socket.js";
 import { clockElement } from "./words.js";
 
@@ -51,7 +52,7 @@ function showIn(element, row) {
   const end = element.querySelector("[data-eta]");
   if (end && row.eta) end.replaceChildren(clockElement(row.eta));
   if (row.state === "queued") {
-    write(element.querySelector("[data-starts]"), row.starts || "not known");
+    write(element.querySelector("[data-starts]"), row.starts || say("not known"));
     write(element.querySelector("[data-sentence]"), row.sentence);
   }
 }
@@ -80,8 +81,7 @@ async function fetchAll() {
   last = Date.now();
   try {
     const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" } });
-    if (answer.ok && !answer.redirected)
-      replace(new DOMParser().parseFromString(await answer.text(), "text/html"), ids);
+    if (answer.ok && !answer.redirected) replace(await readPage(answer), ids);
   } catch {
     // Offline: the socket's sign says so, and its next snapshot brings us here again.
   } finally {

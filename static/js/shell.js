@@ -1,5 +1,6 @@
 // What every live page does: times, the live sign, the band that names what does not work, the theme's colours.
 import { by, icon, make, write } from "./dom.js";
+import { say } from "./language.js";
 import { live } from "./socket.js";
 import { clock, serverNow, startTimes } from "./words.js";
 
@@ -13,7 +14,7 @@ function startKeys() {
   document.addEventListener("click", async ({ target }) => {
     const edited = target.closest("[data-edit]");
     if (edited) (await import("./edit.js")).editFrom(edited);
-    if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, "Copied.");
+    if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, say("Copied."));
   });
   const hasFile = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
   addEventListener("dragover", (event) => {
@@ -60,13 +61,28 @@ function startKeys() {
   });
 }
 
-// Short messages when something happens to the reader's own jobs, on whatever page.
+// A click elsewhere closes a menu, and Escape does, which leads back to what opens it.
+function startMenus() {
+  const open = () => [...document.querySelectorAll("details.menu[open]")];
+  document.addEventListener("click", ({ target }) => {
+    for (const menu of open()) if (!menu.contains(target)) menu.open = false;
+  });
+  document.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape") return;
+    for (const menu of open()) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  });
+}
+
+// Short messages when something happens to the reader's own jobs, on whatever page; tell() gives them their names.
 const SAID = {
-  running: "started",
-  succeeded: "finished",
-  failed: "failed",
-  timed_out: "reached its time limit",
-  backoff: "failed and will be retried",
+  running: say("{name} started."),
+  succeeded: say("{name} finished."),
+  failed: say("{name} failed."),
+  timed_out: say("{name} reached its time limit."),
+  backoff: say("{name} failed and will be retried."),
 };
 
 function startNotices() {
@@ -78,7 +94,8 @@ function startNotices() {
       const before = rows.get(row.id);
       rows.set(row.id, row);
       if (frame.type === "snapshot" || !before || row.trial || row.owner !== me) continue;
-      const said = (before.alarm !== row.alarm && row.alarm) || (before.state !== row.state && SAID[row.state]);
+      const isAlarm = row.alarm && before.alarm !== row.alarm;
+      const said = isAlarm ? say("{name} {alarm}.") : before.state !== row.state && SAID[row.state];
       if (said) tell(row, said);
     }
   });
@@ -88,12 +105,12 @@ function startNotices() {
 async function tell(row, said) {
   const { toast } = await import("./actions.js");
   const open = {
-    label: "Open",
+    label: say("Open"),
     run: () => {
       location.href = `/jobs/${row.job}`;
     },
   };
-  toast(`${row.name} ${said}.`, {
+  toast(say(said, { name: row.name, alarm: say(row.alarm) }), {
     bad: row.state === "failed",
     action: by("job")?.dataset.job === row.job ? null : open,
   });
@@ -134,15 +151,15 @@ function startLiveDot() {
 }
 
 function describe() {
-  const from = dataTime ? `, data from ${clock(dataTime, true)}` : "";
-  if (live.state === "signed-out") return ["signed-out", "signed out"];
-  if (live.state === "too-many") return ["reconnecting", `not live: you have too many pages open, close some${from}`];
-  if (live.state === "connecting") return ["none", "connecting"];
-  if (live.state === "reconnecting") return ["reconnecting", `reconnecting${from}`];
-  const way = live.state; // live or polling
-  if (!dataTime) return [way, way];
+  const dated = (state) => (dataTime ? say("{state}, data from {time}", { state, time: clock(dataTime, true) }) : state);
+  if (live.state === "signed-out") return ["signed-out", say("signed out")];
+  if (live.state === "too-many") return ["reconnecting", dated(say("not live: you have too many pages open, close some"))];
+  if (live.state === "connecting") return ["none", say("connecting")];
+  if (live.state === "reconnecting") return ["reconnecting", dated(say("reconnecting"))];
+  const text = live.state === "live" ? say("live") : say("polling");
+  if (!dataTime) return [live.state, text];
   const age = Math.max(0, serverNow() - dataTime);
-  return age > STALE_S ? ["stale", `stale${from}`] : [way, `${way} ${age.toFixed(1)} s`];
+  return age > STALE_S ? ["stale", dated(say("stale"))] : [live.state, `${text} ${age.toFixed(1)} s`];
 }
 
 // Colours as the browser resolves them, for what is drawn rather than styled.
@@ -175,5 +192,6 @@ addEventListener("berth-theme", recolour); // the palette's
 startTimes();
 startLiveDot();
 startKeys();
+startMenus();
 setTimeout(startNotices); // after the page has subscribed to what it shows
 live.subscribe("health", (frame) => frame.data && showProblems(frame.data.problems), { sleeps: false });

@@ -1,5 +1,6 @@
 // Fields of the submit form that a script makes easier to fill; what is sent stays the text that the server reads.
 import { by, make } from "./dom.js";
+import { say } from "./language.js";
 
 // fill writes a value into a field as if somebody had typed it.
 export function easeFields(fill) {
@@ -35,7 +36,7 @@ function easeTime(field, fill) {
   }
   const label = document.querySelector("label[for=not_before]");
   label.htmlFor = local.id;
-  label.textContent = label.textContent.replace("UTC", "your time");
+  label.textContent = label.textContent.replace("UTC", say("your time"));
   local.setAttribute("aria-describedby", "not_before-hint");
   local.addEventListener("input", () =>
     fill(field, local.value ? new Date(local.value).toISOString().replace(/\.\d+/, "") : ""),

@@ -1,11 +1,12 @@
 // The submit form: drop a file, pick a count, Ctrl-Enter.
+import { take } from "./code-file.js";
 import { by } from "./dom.js";
+import { say } from "./language.js";
 import "./shell.js";
 import { easeFields } from "./submit-fields.js";
 
 const form = by("submit-form");
 const file = by("file");
-const drop = by("drop");
 const count = by("gpus");
 
 for (const button of document.querySelectorAll("[data-count]")) {
@@ -54,23 +55,6 @@ plan.addEventListener(
   ({ target }) => target.dataset.use && fill(form.elements[target.dataset.use], target.dataset.value),
 );
 
-// A drop anywhere on the page counts: nobody means to leave the form.
-addEventListener("dragover", (event) => {
-  event.preventDefault();
-  drop.classList.add("is-over");
-});
-addEventListener("dragleave", (event) => event.relatedTarget === null && drop.classList.remove("is-over"));
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  drop.classList.remove("is-over");
-  if (event.dataTransfer.files.length) take(event.dataTransfer);
-});
-
-function take({ files }) {
-  file.files = files;
-  file.dispatchEvent(new Event("change"));
-}
-
 if (location.hash === "#dropped") {
   history.replaceState(null, "", location.pathname);
   import("./dropped.js").then(async ({ takeDropped }) => {
@@ -78,14 +62,14 @@ if (location.hash === "#dropped") {
     if (!given) return;
     const list = new DataTransfer();
     list.items.add(given);
-    take(list);
+    take(list.files);
   });
 }
 
 file.addEventListener("change", () => {
   const name = file.files[0]?.name;
   if (name) by("name").placeholder = name.replace(/\.(py|zip|tar|gz|tgz)$/, "");
-  drop.classList.remove("is-bad");
+  by("drop").classList.remove("is-bad");
   planSoon();
 });
 
@@ -93,6 +77,5 @@ addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
 });
 form.addEventListener("submit", () => {
-  by("run").textContent = "Submitting";
+  by("run").textContent = say("Submitting");
 });
-document.querySelector("[aria-invalid=true]")?.focus();

@@ -1,6 +1,7 @@
 // The form that begins a sweep: one more row for each setting.
 import { by } from "./dom.js";
 import "./code-file.js";
+import { say } from "./language.js";
 import "./shell.js";
 import { easeFields } from "./submit-fields.js";
 
@@ -13,7 +14,7 @@ const rows = by("space-rows");
 by("add-row").addEventListener("click", () => {
   const row = rows.lastElementChild.cloneNode(true);
   const number = rows.children.length + 1;
-  row.ariaLabel = `Setting ${number}`;
+  row.ariaLabel = say("Setting {number}", { number });
   for (const error of row.querySelectorAll(".error")) error.remove();
   for (const control of row.querySelectorAll("input, select")) {
     control.id = `${control.name}_${number}`;
@@ -27,5 +28,5 @@ by("add-row").addEventListener("click", () => {
 });
 
 by("sweep-form").addEventListener("submit", () => {
-  by("run").textContent = "Beginning";
+  by("run").textContent = say("Beginning");
 });

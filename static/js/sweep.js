@@ -1,5 +1,6 @@
 // The page of a sweep: axes that filter everything else, and news every few seconds while it runs.
 import { by, make, write } from "./dom.js";
+import { say } from "./language.js";
 import { onRefresh, refresh } from "./rows.js";
 import { colour, onThemeChange } from "./shell.js";
 import { Plot, placeOn, ticksOf, valueOn } from "./sweep-plots.js";
@@ -9,7 +10,8 @@ const LOOK_AGAIN_MS = 2500;
 const MOST_COMPARED = 24;
 const LEAST_BRUSH = 0.02;
 const AXIS_PX = 96; // the least room of an axis
-const { picture: pictureAddress, curves: curvesAddress, what = "trial" } = by("sweep").dataset;
+const { picture: pictureAddress, curves: curvesAddress, what: kind = "trial" } = by("sweep").dataset;
+const [what, many] = kind === "job" ? [say("job"), say("jobs")] : [say("trial"), say("trials")];
 const curves = new Map(); // by number: the count of points that it was read with, and the points
 const brushes = new Map(); // by the name of an axis: from, to, between 0 and 1
 const plots = [];
@@ -49,23 +51,28 @@ const byNumber = (number) => trials.get(number);
 
 function describe(trial) {
   const settings = picture.settings.map(({ name }, at) => [name, trial.settings[at]]).filter(([, each]) => each !== null);
-  const reached = trial.value === null ? "no value yet" : `${value(trial.value)} at step ${value(trial.rung)}`;
+  const reached =
+    trial.value === null
+      ? say("no value yet")
+      : say("{value} at step {step}", { value: value(trial.value), step: value(trial.rung) });
   const texts = settings.map(([name, each]) => `${name} ${typeof each === "number" ? value(each) : each}`);
-  return [`${what} ${trial.number} (${trial.state}): ${reached}`, ...texts].join(", ");
+  const head = say("{what} {number} ({state}): {reached}", { ...trial, what, state: say(trial.state), reached });
+  return [head, ...texts].join(", ");
 }
 
 // What is chosen
 
 function words() {
   const ranges = axes.filter(({ name }) => brushes.has(name)).map((axis) => `${axis.name} ${range(axis)}`);
-  if (!ranges.length) return `Point at a line to see its ${what}; click to open it.`;
-  return `${chosen.size} of ${picture.trials.length} ${what}s: ${ranges.join(", ")}`;
+  if (!ranges.length) return say("Point at a line to see its {what}; click to open it.", { what });
+  const values = { n: chosen.size, all: picture.trials.length, many, ranges: ranges.join(", ") };
+  return say("{n} of {all} {many}: {ranges}", values);
 }
 
 function range(axis) {
   const [from, to] = brushes.get(axis.name);
-  if (!axis.choices) return `${value(valueOn(axis, from))} to ${value(valueOn(axis, to))}`;
-  return axis.choices.filter((each) => isWithin(placeOn(axis, each), [from, to])).join(" or ") || "none";
+  if (!axis.choices) return say("{from} to {to}", { from: value(valueOn(axis, from)), to: value(valueOn(axis, to)) });
+  return axis.choices.filter((each) => isWithin(placeOn(axis, each), [from, to])).join(` ${say("or")} `) || say("none");
 }
 
 const isWithin = (place, [from, to]) => place !== null && place >= from - 1e-9 && place <= to + 1e-9;
@@ -90,11 +97,12 @@ function showTable() {
     const isOut = isFiltered && !chosen.has(Number(row.dataset.trial));
     if (row.hidden !== isOut) row.hidden = isOut;
   }
-  write(by("chosen"), isFiltered ? `${chosen.size} of ${picture.trials.length}` : String(picture.trials.length));
+  const all = picture.trials.length;
+  write(by("chosen"), isFiltered ? say("{n} of {all}", { n: chosen.size, all }) : String(all));
   if (!isFiltered) return;
   const jobs = ranked.filter((number) => chosen.has(number)).slice(0, MOST_COMPARED);
   by("compare").href = `/compare?jobs=${jobs.map((number) => byNumber(number).job).join(",")}`;
-  write(by("compare"), "Compare these");
+  write(by("compare"), say("Compare these"));
 }
 
 // The axes: elements over the canvas, so that keys and fingers reach them
@@ -105,7 +113,7 @@ function makeAxes() {
   box.style.minWidth = `${axes.length * AXIS_PX}px`;
   axes.forEach((axis, at) => {
     const mark = make("i", { hidden: true });
-    const element = make("button", { type: "button", className: "axis", ariaLabel: `Filter by ${axis.name}` }, mark);
+    const element = make("button", { type: "button", className: "axis", ariaLabel: say("Filter by {name}", axis) }, mark);
     // As axisX, of any width: to make axes anew where the width changes would end a drag over one of them.
     element.style.left = `calc(56px + ${part(at)} * (100% - 112px))`;
     element.addEventListener("pointerdown", (event) => drag(event, axis, element));
@@ -223,7 +231,7 @@ function prepare() {
   const all = new Map(picture.trials.map((trial) => [trial.number, pointsOf(trial)]));
   const points = [...all.values()].flat();
   const isLog = picture.rungs.length > 1;
-  const across = { name: "step", type: "int", low: isLog ? Infinity : 0, high: picture.rungs.at(-1) ?? 1, log: isLog };
+  const across = { name: say("step"), type: "int", low: isLog ? Infinity : 0, high: picture.rungs.at(-1) ?? 1, log: isLog };
   for (const [step] of points) {
     across.low = Math.min(across.low, Math.max(1, step));
     across.high = Math.max(across.high, step);
@@ -233,7 +241,8 @@ function prepare() {
 
 function drawCurves(plot) {
   const { all, across, up } = drawn;
-  if (!all.size || ![...all.values()].some((points) => points.length)) return plot.text(`No ${what} has reported yet.`, plot.width / 2, plot.height / 2);
+  if (![...all.values()].some((points) => points.length))
+    return plot.text(say("No {what} has reported yet.", { what }), plot.width / 2, plot.height / 2);
   plot.frame(across, up);
   const x = (step) => plot.x(placeOn(across, Math.max(across.low, step)));
   for (const rung of picture.rungs) {
@@ -254,8 +263,8 @@ function drawCurves(plot) {
 }
 
 function drawGain(plot) {
-  if (!picture.best.length) return plot.text("No value yet.", plot.width / 2, plot.height / 2);
-  const across = { name: "device-hours", low: 0, high: picture.best.at(-1)[0] || 1 };
+  if (!picture.best.length) return plot.text(say("No value yet."), plot.width / 2, plot.height / 2);
+  const across = { name: say("device-hours"), low: 0, high: picture.best.at(-1)[0] || 1 };
   const up = metricAxis(picture.best.map(([, best]) => best));
   plot.frame(across, up);
   const points = picture.best.flatMap(([hours, best], at) => {
@@ -336,16 +345,22 @@ const withChoices = (setting) => (setting.type === "bool" ? { ...setting, choice
 
 function makePlots() {
   const add = (box, label, draw) => plots.push(new Plot(box, label, draw, acts));
-  add(by("parallel"), "Parallel coordinates: a line for each trial over its settings; the table below has the numbers", drawParallel);
-  add(by("curves"), `Curves of ${picture.metric} over steps, a line for each trial`, drawCurves);
-  add(by("gain"), `Best ${picture.metric} over device-hours`, drawGain);
+  add(
+    by("parallel"),
+    say("Parallel coordinates: a line for each trial over its settings; the table below has the numbers"),
+    drawParallel,
+  );
+  const { metric } = picture;
+  add(by("curves"), say("Curves of {metric} over steps, a line for each trial", { metric }), drawCurves);
+  add(by("gain"), say("Best {metric} over device-hours", { metric }), drawGain);
   picture.further.forEach(({ name }, at) => {
     const box = by("fronts").appendChild(make("div", { className: "sweep-plot" }));
-    add(box, `${name} over ${picture.metric}, a point for each trial; the table below has the numbers`, (plot) => drawFront(plot, at));
+    const label = say("{name} over {metric}, a point for each trial; the table below has the numbers", { name, metric });
+    add(box, label, (plot) => drawFront(plot, at));
   });
   picture.settings.forEach(({ name }, at) => {
     const box = by("slices").appendChild(make("div", { className: "sweep-plot" }));
-    add(box, `${picture.metric} over ${name}, a point for each trial`, (plot) => drawSlice(plot, at));
+    add(box, say("{metric} over {name}, a point for each trial", { metric, name }), (plot) => drawSlice(plot, at));
   });
 }
 

@@ -1,6 +1,7 @@
 // Pushes files to a dataset of the reader's own, in parts; goes on after a dropped connection, and with the same files later.
-import { toast } from "./actions.js";
+import { call, toast } from "./actions.js";
 import { by, write } from "./dom.js";
+import { say } from "./language.js";
 import "./shell.js";
 
 const FIRST_PAUSE_MS = 500;
@@ -17,7 +18,7 @@ form.addEventListener("submit", async (event) => {
   if (busy) return;
   const inFolder = [...form.elements.folder.files];
   const files = inFolder.length ? inFolder : [...form.elements.files.files];
-  if (!files.length) return write(state, "Choose files or a folder first.");
+  if (!files.length) return write(state, say("Choose files or a folder first."));
   setBusy(true);
   try {
     const made = await push(form.elements.name.value, files, !inFolder.length && files.length === 1);
@@ -62,7 +63,7 @@ async function sendFile(file, { key, sent_bytes: here, size_bytes }, partBytes, 
     tell(here);
     const query = new URLSearchParams({ offset: here, size_bytes });
     const part = file.slice(here, here + partBytes);
-    const answer = await ask("PUT", "/api/v1/uploads/" + key + "?" + query, part, "application/octet-stream");
+    const answer = await ask("PUT", `/api/v1/uploads/${key}?${query}`, part, "application/octet-stream");
     here = answer.sent_bytes;
   } while (here < size_bytes);
   tell(here);
@@ -71,7 +72,7 @@ async function sendFile(file, { key, sent_bytes: here, size_bytes }, partBytes, 
 function show(done, total) {
   bar.max = total || 1;
   bar.value = done;
-  write(state, mib(done) + " of " + mib(total) + " MiB sent");
+  write(state, say("{done} of {total} MiB sent", { done: mib(done), total: mib(total) }));
 }
 
 const mib = (bytes) => (bytes / 1024 ** 2).toFixed(bytes < 10 * 1024 ** 2 ? 1 : 0);
@@ -79,14 +80,11 @@ const mib = (bytes) => (bytes / 1024 ** 2).toFixed(bytes < 10 * 1024 ** 2 ? 1 : 
 // What may be sent twice is sent until the server answers; what it refuses is its sentence.
 async function ask(method, address, body, type) {
   for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(LONGEST_PAUSE_MS, pause * 2)) {
-    const headers = { "Content-Type": type, "X-CSRFToken": document.documentElement.dataset.csrf ?? "" };
-    const answer = await fetch(address, { method, body, headers }).catch(() => null);
-    if (answer?.ok) return answer.json();
-    if (answer && answer.status < 500 && answer.status !== 429) {
-      const told = await answer.json().catch(() => ({}));
-      throw new Error(told.detail ?? "The server refused the upload. Reload the page and try again.");
-    }
-    write(state, "The server cannot be reached; the upload goes on when it can.");
+    const { answer, told, detail } = await call(address, { method, body, headers: { "Content-Type": type } });
+    if (answer?.ok && told) return told;
+    if (answer && answer.status < 500 && answer.status !== 429)
+      throw new Error(detail ?? say("The server refused the upload. Reload the page and try again."));
+    write(state, say("The server cannot be reached; the upload goes on when it can."));
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }

@@ -1,5 +1,6 @@
 // How times and counts are written (the same rules as berth/words.py), and kept fresh on the page.
 import { make, write } from "./dom.js";
+import { locale, say } from "./language.js";
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
@@ -12,8 +13,8 @@ export function duration(seconds) {
 }
 
 export function relative(seconds) {
-  if (Math.abs(seconds) < 1) return "now";
-  return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
+  if (Math.abs(seconds) < 1) return say("now");
+  return seconds > 0 ? say("in {time}", { time: duration(seconds) }) : say("{time} ago", { time: duration(-seconds) });
 }
 
 export function value(number) {
@@ -54,10 +55,10 @@ function show(element, now) {
   let text;
   if ("clock" in element.dataset) text = clock(at);
   else if ("day" in element.dataset)
-    text = new Date(at * 1000).toLocaleDateString([], { weekday: "short", day: "numeric" });
+    text = new Date(at * 1000).toLocaleDateString(locale, { weekday: "short", day: "numeric" });
   else if ("since" in element.dataset) text = duration(now - at);
   else if (Math.abs(now - at) > 86400)
-    text = new Date(at * 1000).toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+    text = new Date(at * 1000).toLocaleDateString(locale, { day: "numeric", month: "short", year: "numeric" });
   else text = relative(at - now);
   write(element, text);
 }

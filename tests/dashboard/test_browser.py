@@ -162,3 +162,35 @@ def test_where_no_websocket_comes_through_the_page_is_live_all_the_same(
     expect(page.locator('[data-device="sim-0"] [data-memory]')).to_have_text("16.0")
     write_readings("sim-0", seq=next(seqs), sim_0={"used_bytes": 24 * GIB})
     expect(page.locator('[data-device="sim-0"] [data-memory]')).to_have_text("24.0")
+
+
+def test_scripts_speak_the_language_of_their_page(server, open_page, home, ada, make_attempt):
+    job = make_attempt(state=JobState.RUNNING, name="translated").job
+    writer = MetricWriter(home.job(job.pk).metrics, 1, 1000.0, None)
+    writer.append([Point("loss", step, 1000.0 + step, 3.0 - step / 50) for step in range(50)])
+    Job.objects.filter(pk=job.pk).update(metric_seq=writer.flush()["seq"], step=50)
+    writer.close()
+    page = open_page(ada, f"/jobs/{job.pk}")
+    chart = page.locator("#charts figure").first
+
+    def says(step: str, note: str, save: str) -> None:
+        expect(chart.locator(".chart-note")).to_contain_text(note)
+        expect(chart.locator("summary")).to_have_text(save)
+        expect(chart.locator(".chart-values thead")).to_contain_text(step)
+
+    says("step 49", "at step 49, falling", "Save or copy loss")
+    assert page.evaluate("globalThis.berthWords") is None
+
+    page.context.add_cookies([{"name": "berth_language", "value": "de", "url": server.url}])
+    page.reload()
+    says("Schritt 49", "(Schritt 49), gefallen um", "Speichern oder kopieren: loss")
+    page.keyboard.press("Control+k")
+    expect(page.locator("dialog.palette")).to_have_attribute("aria-label", "Suchen oder ausführen")
+    page.keyboard.press("Escape")
+    expect(page.locator("#live")).to_contain_text(re.compile("^(live|veraltet|verbindet|fragt ab)"))
+    page.goto(f"{server.url}/jobs")
+    page.get_by_role("link", name="translated").first.focus()
+    page.keyboard.press("x")
+    expect(page.locator("#toasts")).to_contain_text("translated wird in 5 s abgebrochen.")
+    page.get_by_role("button", name="Rückgängig").click()
+    expect(page.locator("time[data-relative]").first).to_have_text(re.compile("^(jetzt|vor |in )"))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from orchestrator.exceptions import Impossible, Malformed, Sentence
-from orchestrator.jobs.launch import start
+from orchestrator.jobs.launch import own_programs, start
 from orchestrator.models import Pool
 from orchestrator.spec.job_spec import DEFAULT_SCRIPT, JobSpec
 
@@ -64,8 +64,11 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
     return [f"Module {module!r} is not in the upload, so it must be installed in the job's Python."]
 
 
-def check_command(spec: JobSpec, paths: Collection[str]) -> None:
+def check_command(spec: JobSpec, paths: Collection[str], bundle: Path) -> None:
     """Check that the program of a command is there.
+
+    Args:
+        bundle: the folder of the job's code.
 
     Raises:
         Impossible: neither the upload nor this server has it.
@@ -73,6 +76,8 @@ def check_command(spec: JobSpec, paths: Collection[str]) -> None:
     """
     program = spec.command[0]
     if "{" in program:  # a placeholder, filled at the launch
+        return
+    if own_programs.python_command(spec.command, spec.folder, bundle) is not None:
         return
     problem = _why_not_there(program, paths, spec)
     if problem is not None:
