@@ -22,6 +22,7 @@ ELSEWHERE = (
     *sorted((REPOSITORY / "dashboard/templatetags").glob("*.py")),
     REPOSITORY / "dashboard/live/problems.py",
     REPOSITORY / "orchestrator/jobs/launch/isolation.py",
+    REPOSITORY / "orchestrator/scheduler/waiting.py",
 )
 FOR_PROGRAMS = {
     "%Y-%m-%d %H:%M",
