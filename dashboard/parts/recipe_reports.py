@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from berth import words
 from dashboard.parts.said import said
@@ -53,7 +54,10 @@ class RecipeRow:
     def facts(self) -> list[tuple[str, str]]:
         """Figures of this recipe alone, some of which are words."""
         found = self.report.facts if self.report else {}
-        return [(said(name), _text(value)) for name, value in found.items()]
+        return [
+            (pgettext("of a report", name), _("yes") if value == "yes" else _text(value))
+            for name, value in found.items()
+        ]
 
     @property
     def asked(self) -> str:
