@@ -171,3 +171,20 @@ def test_a_loss_that_is_no_number_and_steps_that_stop_are_told_at_once(open_page
 
     for text in ("broken has a loss that is no number.", "silent has reported nothing for 10 min."):
         expect(page.locator(".toast", has_text=text)).to_have_count(1)
+
+
+@pytest.mark.parametrize("menu", ["#job-menu", "#columns-menu"])
+def test_a_menu_closes_by_escape_and_by_a_click_elsewhere(open_page, ada, make_job, menu):
+    job = make_job(name="one")
+    page = open_page(ada, f"/jobs/{job.pk}" if menu == "#job-menu" else "/jobs")
+    opened = page.locator(f"{menu}[open]")
+
+    page.locator(f"{menu} > summary").click()
+    expect(opened).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(opened).to_have_count(0)
+    expect(page.locator(f"{menu} > summary")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(opened).to_have_count(1)
+    page.locator("#main").click(position={"x": 4, "y": 400})
+    expect(opened).to_have_count(0)
