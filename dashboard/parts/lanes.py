@@ -157,7 +157,7 @@ def _memory_lanes(window: Window, now: datetime) -> Lanes:
             }
             for device in devices
         ],
-        "note": gettext(LEGEND),
+        "note": str(LEGEND),
     }
 
 
