@@ -186,7 +186,10 @@ def lines(table: JobTable, found: list[Job]) -> list[ShownRow]:
 
 
 def _cell_start(placed: job_columns.Placed) -> str:
-    return format_html('<td class="{}" data-label="{}">', placed.classes, placed.column.title)
+    column = placed.column
+    return format_html(
+        '<td class="{}" data-column="{}" data-label="{}">', placed.classes, column.key, column.title
+    )
 
 
 def _line(job: Job, labels: list[str], user: Any) -> job_columns.Line:

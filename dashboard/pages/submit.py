@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from berth.field import JobField
 from berth.job_fields import STARTS
+from berth.language import text
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
@@ -295,7 +296,7 @@ def pool_choice(pool: Pool) -> PoolChoice:
     return {
         "name": pool.name,
         "devices": len(usable),
-        "kind": usable[0].label.rsplit(" ", 1)[0] if usable else "",
+        "kind": text(usable[0].label.rsplit(" ", 1)[0]) if usable else "",
     }
 
 

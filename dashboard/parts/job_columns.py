@@ -140,7 +140,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "state",
         mark("State"),
-        112,
+        136,
         lambda one: tags.state(one.job.state, one.job.stop_reason),
         "state",
         always=True,

@@ -26,6 +26,7 @@ ELSEWHERE = (
     REPOSITORY / "orchestrator/scheduler/forecast/planning.py",
     REPOSITORY / "orchestrator/scheduler/forecast/training_preview.py",
     REPOSITORY / "orchestrator/scheduler/forecast/wording.py",
+    REPOSITORY / "orchestrator/scheduler/passes/restrictions.py",
 )
 FOR_PROGRAMS = {
     "%Y-%m-%d %H:%M",

@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from berth import words
+from berth.language import text
 from orchestrator.models import LEASED_STATES, Job, JobState, SchedulerTerm
 from orchestrator.scheduler import core
 from orchestrator.scheduler.core.bookings import booked_devices
@@ -38,44 +39,50 @@ class Restriction:
     def sentence(self, reader_id: int | None, now: datetime) -> str:
         """For whom and until when the device is kept, and which jobs can start on it before."""
         who = self._for_booking(now) if self.booking else self._for_job(reader_id, now)
-        others = self._others()
-        return f"{who}; {others} can start now." if others else f"{who}."
+        return f"{who}{self._others()}."
 
     @property
     def open_to(self) -> str:
         """Which jobs can start on it anyway, in a few words for a tile."""
         if self.shorter_than_s:
-            return f"free for jobs under {words.duration(self.shorter_than_s)}"
-        return "free for jobs that may be paused" if self.pausable else "takes no other job"
+            return text("free for jobs under {limit}", limit=words.duration(self.shorter_than_s))
+        return text("free for jobs that may be paused") if self.pausable else text("takes no other job")
 
     def _for_job(self, reader_id: int | None, now: datetime) -> str:
         assert self.job is not None  # noqa: S101  # the other kind has a booking
         mine = self.job.owner_id == reader_id
-        name = f"your {self.job.name}" if mine else f"{self.job.name} ({self.job.owner.get_username()})"
+        owner = self.job.owner.get_username()
+        name = text("your {job}", job=self.job.name) if mine else f"{self.job.name} ({owner})"
         if self.retry_until is not None:
             left = words.duration((self.retry_until - now).total_seconds())
-            return f"Kept for the retry of {name}, for another {left}"
-        when = words.start_range(self.job.start_earliest, self.job.start_latest, now)
-        return f"Kept for {name}, {f'expected to start {when}' if when else 'when it starts is not known'}"
+            return text("Kept for the retry of {job}, for another {time}", job=name, time=left)
+        if when := words.start_range(self.job.start_earliest, self.job.start_latest, now):
+            return text("Kept for {job}, expected to start {when}", job=name, when=when)
+        return text("Kept for {job}, when it starts is not known", job=name)
 
     def _for_booking(self, now: datetime) -> str:
         assert self.booking is not None  # noqa: S101  # the other kind has a job
-        name = self.booking.name if self.booking.owners else f"{self.booking.name} (maintenance)"
+        name = self.booking.name
+        if not self.booking.owners:
+            name = text("{booking} (maintenance)", booking=name)
         if self.booking.start > now.timestamp():
-            return f"Reserved for {name} in {words.duration(self.booking.start - now.timestamp())}"
+            wait = words.duration(self.booking.start - now.timestamp())
+            return text("Reserved for {booking} in {wait}", booking=name, wait=wait)
         if self.booking.until is None:
-            return f"Reserved for {name}, with no end set"
-        return f"Reserved for {name}, for another {words.duration(self.booking.until - now.timestamp())}"
+            return text("Reserved for {booking}, with no end set", booking=name)
+        left = words.duration(self.booking.until - now.timestamp())
+        return text("Reserved for {booking}, for another {time}", booking=name, time=left)
 
     def _others(self) -> str:
-        limit = (
-            f"a job with a time limit under {words.duration(self.shorter_than_s)}"
-            if self.shorter_than_s
-            else ""
-        )
+        """The rest of the sentence: which other jobs can start."""
+        if not self.shorter_than_s:
+            return text("; a job that may be paused can start now") if self.pausable else ""
+        limit = words.duration(self.shorter_than_s)
         if not self.pausable:
-            return limit
-        return f"{limit}, or one that may be paused," if limit else "a job that may be paused"
+            return text("; a job with a time limit under {limit} can start now", limit=limit)
+        return text(
+            "; a job with a time limit under {limit}, or one that may be paused, can start now", limit=limit
+        )
 
 
 def read_restrictions(now: datetime) -> Mapping[str, list[Restriction]]:
