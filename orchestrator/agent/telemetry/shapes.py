@@ -16,6 +16,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     EPOCH_COUNTS,
     EPOCHS,
     EVALUATION,
+    OF_THE_BEST,
     OFTEN_MEASURED,
     PLURAL_STEPS,
     RATIOS,
@@ -37,6 +38,7 @@ _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
     r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
+    r"|^\s{1,8}[\w.]{0,40}warn\w{0,10}\("  # the line of code below a warning
 )
 _PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
 _LOG_PREFIX = re.compile(
@@ -155,10 +157,16 @@ class Builder:
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
+        self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
         self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
 
     def take(self, number: Number) -> None:
+        if number.key is not None:
+            words = {word.lower() for word in (*number.key.before, *number.key.words)}
+            if self.best and not words.isdisjoint(OF_THE_BEST):
+                return  # "best acc 0.95 at epoch 17"
+            self.best = self.best or "best" in words
         if number.of is not None and not number.named and self._take_count(number):
             return
         if number.key is None:

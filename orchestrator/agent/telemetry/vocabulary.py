@@ -24,6 +24,7 @@ NOT_HERE = _words(
 )
 NOT_HERE |= _words("until since by")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
+OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
 # Settings, unless a measured value or an epoch stands beside them: "Steps : 5, Gen Loss Total : 92.3".
 PLURAL_STEPS = _words("steps iters iterations")
 # "20/ 108 batches", "5120/60000 samples"
