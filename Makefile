@@ -1,7 +1,7 @@
 # Everything is done by make.py, which needs only Python 3.11 and its standard library. Each PYTHON has its own environment.
 PYTHON ?= python3
 
-.PHONY: demo up down docs check test ci mutants pythons trainers bench gpu dist release-check screens chaos install-service lab containers torch lock
+.PHONY: demo up down docs check test ci mutants pythons trainers bench gpu dist release-check screens film chaos install-service lab containers torch lock
 demo: ; @$(PYTHON) make.py demo $(if $(filter 1,$(ONCE)),--once)
 up: ; @$(PYTHON) make.py up
 down: ; @$(PYTHON) make.py down
@@ -17,6 +17,7 @@ gpu: ; @$(PYTHON) make.py gpu $(if $(filter 1,$(DRY_RUN)),--dry-run) -- $(PARTS)
 dist: ; @$(PYTHON) make.py dist
 release-check: ; @$(PYTHON) make.py release-check
 screens: ; @$(PYTHON) make.py screens
+film: ; @$(PYTHON) make.py film
 chaos: ; @$(PYTHON) make.py chaos --faults $(or $(N),100) --seed $(or $(SEED),1)
 install-service: ; @$(PYTHON) make.py install-service $(if $(RUN_AS),--run-as $(RUN_AS))
 lab: ; @$(PYTHON) make.py lab

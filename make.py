@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | gpu | dist | release-check | screens | chaos | install-service
+python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | gpu | dist | release-check | screens | film | chaos | install-service
                 | lab | containers | torch | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
@@ -266,6 +266,12 @@ def screens() -> None:
     become("benchmarks.screens")
 
 
+def film() -> None:
+    install("base")
+    install("test")
+    become("benchmarks.film")
+
+
 def docs() -> None:
     install("base")
     install("docs")
@@ -387,6 +393,7 @@ def main() -> None:
     commands.add_parser("dist", help="build wheel and source distribution into build/dist/")
     commands.add_parser("release-check", help="build, bill of materials, audit of the locked packages")
     commands.add_parser("screens", help="take a picture of every page into docs/screens/")
+    commands.add_parser("film", help="record a minute of the pages into build/film/")
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
@@ -426,6 +433,8 @@ def main() -> None:
             release()
         case "screens":
             screens()
+        case "film":
+            film()
         case "chaos":
             chaos(chosen.faults, chosen.seed)
         case "install-service":

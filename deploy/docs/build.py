@@ -24,6 +24,7 @@ DOCS = ROOT / "docs"
 BUILD = ROOT / "build" / "docs"
 PAGES = BUILD / "pages"
 SITE = BUILD / "site"
+FILM = ROOT / "build" / "film" / "berth.webm"  # of `make film`; not everybody who builds the pages makes it
 SETTINGS = Path(__file__).with_name("site.yml")
 # Pages of the repository that stand outside docs/.
 OUTSIDE = {
@@ -76,8 +77,19 @@ def stage() -> None:
         _place(ROOT / name, PAGES / page)
     for name, text in _references().items():
         (PAGES / name).write_text(text)
-    with (PAGES / "README.md").open("a") as file:
-        file.write(version_line(__version__, _commit()))
+    if FILM.is_file():
+        _place(FILM, PAGES / "pictures" / FILM.name)
+    index = PAGES / "README.md"
+    index.write_text(with_film(index.read_text()) + version_line(__version__, _commit()))
+
+
+def with_film(index: str) -> str:
+    """The first page with the film below its heading and introduction, if there is one."""
+    if not FILM.is_file():
+        return index
+    introduction, heading, rest = index.partition("\n## ")
+    film = f'<video src="pictures/{FILM.name}" controls muted style="max-width: 100%"></video>\n'
+    return f"{introduction}\n{film}{heading}{rest}"
 
 
 def version_line(version: str, commit: str) -> str:

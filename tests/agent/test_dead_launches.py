@@ -70,9 +70,14 @@ class Secrets(UserDict[str, str]):
 
 
 def turn(attempt: Attempt) -> Job:
-    """One turn of an agent that has just been started."""
+    """One turn of an agent that has just been started, and one more if checkpoints were still looked for."""
     watch = AttemptWatch(attempt)
     watch.check(Attempt.objects.select_related("job").get(pk=attempt.pk), timezone.now())
+    if watch.keeper.thread is not None:  # an attempt ends in the turn after that
+        watch.keeper.thread.join()
+        current = Attempt.objects.select_related("job").get(pk=attempt.pk)
+        if current.ended_at is None:
+            watch.check(current, timezone.now())
     watch.close()
     return Job.objects.get(pk=attempt.job_id)
 

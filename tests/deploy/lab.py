@@ -1,7 +1,8 @@
 """``python -m tests.deploy.lab``: a bare Debian with systemd becomes a lab's server by the commands of the lab page alone.
 
-The machine is a fresh layer over a root that debootstrap made, in namespaces of this one; it has this machine's network, so
-port 8265 must be free. It refuses sandboxes in the way of Ubuntu's AppArmor until a profile is loaded. Needs root, debootstrap,
+The machine is a fresh layer over a root that debootstrap made. With User Mode Linux it has a kernel of its own, which divides
+control groups, so that jobs must reach level 2. Without, it runs in namespaces of this machine, whose port 8265 must be free,
+and level 1 is enough. It refuses sandboxes in the way of Ubuntu's AppArmor until a profile is loaded. Needs root, debootstrap,
 and where packages come from.
 """
 
@@ -17,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.server import systemd
-from tests.server.systemd import Machine, groups_for_systemd, running
+from tests.server import own_kernel, systemd
+from tests.server.own_kernel import OwnKernel
+from tests.server.systemd import CannotBoot, Machine, groups_for_systemd, running
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +28,7 @@ PAGE = ROOT / "docs" / "how-to" / "run-for-a-lab.md"
 BASE = Path("/var/cache/berth-lab/debian")  # kept for the next run; not in the tree, which is copied at times
 PEOPLE = ("ana", "ben")
 MOST_SHOWN = 6_000  # characters
-BARE = "systemd-sysv,dbus,libpam-systemd,ca-certificates,sudo"
+BARE = "systemd-sysv,dbus,libpam-systemd,ca-certificates,sudo,iproute2"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # Runs in new namespaces: a fresh layer over the base, what packages come from, and systemd.
 _BOOT = r"""
@@ -92,7 +94,8 @@ def translated(block: str) -> str:
 
 def make_base() -> None:
     """Install a bare Debian, once."""
-    if (BASE / "ready").exists():
+    stamp = BASE / "ready"
+    if stamp.exists() and stamp.read_text() == BARE:
         return
     shutil.rmtree(BASE, ignore_errors=True)
     BASE.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +105,7 @@ def make_base() -> None:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    (BASE / "ready").touch()
+    stamp.write_text(BARE)
 
 
 def say(text: str) -> None:
@@ -160,7 +163,7 @@ def paths_of(values: Iterable[str]) -> list[Path]:
 
 
 @contextmanager
-def booted(work: Path) -> Iterator[Machine]:
+def booted_in_namespaces(work: Path) -> Iterator[Machine]:
     script = _BOOT.format(
         work=shlex.quote(str(work)),
         base=shlex.quote(str(BASE)),
@@ -173,7 +176,7 @@ def booted(work: Path) -> Iterator[Machine]:
         yield machine
 
 
-def do(machine: Machine, *command: str) -> str:
+def do(machine: Machine | OwnKernel, *command: str) -> str:
     """Run a command in the machine and say what it took; raises with its output where it fails."""
     began = time.monotonic()
     done = machine.run(*command)
@@ -184,7 +187,7 @@ def do(machine: Machine, *command: str) -> str:
     return shown
 
 
-def set_up(machine: Machine) -> None:
+def set_up(machine: Machine | OwnKernel) -> None:
     """Everything that the page asks of the administrator, in one terminal's folder."""
     machine.run("sh", "-c", _REFUSAL)
     folder = "/"
@@ -195,11 +198,11 @@ def set_up(machine: Machine) -> None:
             raise NotALab(f"no sandbox after\n{block}\n{shown}")
 
 
-def work_as(machine: Machine, name: str) -> int:
+def work_as(machine: Machine | OwnKernel, name: str) -> int:
     """What the page asks of a person; returns the sandbox level of the job."""
     do(machine, "useradd", "--create-home", "--shell", "/bin/bash", name)
     manage = "cd /opt/berth && sudo --user berth --set-home .venv/bin/python manage.py token %s --name laptop"
-    token = do(machine, "sh", "-c", manage % name).split()[-1]
+    token = re.findall(r"\bberth_\S+", do(machine, "sh", "-c", manage % name))[-1]
     block = translated(blocks(PAGE.read_text())[-1])
     lines = [f"echo {token} | {line}" if " login " in line else line for line in block.splitlines()]
     path = "PATH=/opt/berth/.venv/bin:/usr/bin:/bin"
@@ -212,26 +215,45 @@ def work_as(machine: Machine, name: str) -> int:
     return int(found.group(1))
 
 
+def levels_on(machine: Machine | OwnKernel) -> dict[str, int]:
+    """Follow the page; returns each person's sandbox level, and nobody's where a step failed."""
+    try:
+        set_up(machine)
+        return {name: work_as(machine, name) for name in PEOPLE}
+    except NotALab as problem:
+        say(str(problem))
+        say(machine.run("journalctl", "--no-pager", "--lines", "60", "--unit", "berth-*").stdout)
+        return {}
+
+
 def main() -> int:
     reason = systemd.missing() or (None if shutil.which("debootstrap") else "debootstrap is not installed")
     if reason:
         say(f"{reason}.")
         return 2
     make_base()
+    without_kernel = own_kernel.missing()
+    if without_kernel:
+        say(f"{without_kernel}: without a kernel of its own, the machine's jobs can reach level 1.")
+    needed = 1 if without_kernel else 2
     work = Path(tempfile.mkdtemp(prefix="berth-lab-", dir=BASE.parent))
     try:
-        with booted(work) as machine:
-            try:
-                set_up(machine)
-                levels = {name: work_as(machine, name) for name in PEOPLE}
-            except NotALab as problem:
-                say(str(problem))
-                say(machine.run("journalctl", "--no-pager", "--lines", "60", "--unit", "berth-*").stdout)
-                return 1
+        start = (
+            booted_in_namespaces(work)
+            if without_kernel
+            else own_kernel.booted(work, BASE, prepare_layer(work))
+        )
+        with start as machine:
+            levels = levels_on(machine)
+    except CannotBoot as error:
+        say(str(error))
+        return 2
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    say(f"two people's jobs ran at sandbox levels {levels}")
-    return 0 if min(levels.values()) >= 1 else 1
+    if not levels:
+        return 1
+    say(f"two people's jobs ran at sandbox levels {levels}; level {needed} is needed")
+    return 0 if min(levels.values()) >= needed else 1
 
 
 if __name__ == "__main__":

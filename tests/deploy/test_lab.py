@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.deploy import lab
+from tests.server import own_kernel
 
 
 def test_the_pages_last_block_is_what_each_person_does():
@@ -47,3 +50,15 @@ def test_files_that_settings_of_packages_name_are_copied_into_the_machine(tmp_pa
     copy = tmp_path / "root" / constraints.relative_to("/")
     assert copy.read_text() == "torch<3\n"
     assert [path for path in (tmp_path / "root").rglob("*") if path.is_file()] == [copy]
+
+
+def test_a_machine_without_user_mode_linux_is_told_the_packages_that_bring_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    reason = own_kernel.missing()
+
+    assert reason is not None
+    assert "linux.uml" in reason
+    assert own_kernel.PACKAGES in reason

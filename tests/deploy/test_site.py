@@ -88,3 +88,15 @@ def test_no_page_loads_anything_from_another_host(site: Path):
 
     foreign = {found for page in site.rglob("*.html") for found in loads.findall(page.read_text())}
     assert {link for link in foreign if "canonical" not in link} == set()
+
+
+def test_the_film_stands_on_the_first_page_above_its_tables_where_there_is_one(tmp_path, monkeypatch):
+    index = "# Berth's pages\n\nNew? Begin here.\n\n## How to ...\n"
+    monkeypatch.setattr(build, "FILM", tmp_path / "berth.webm")
+    without = build.with_film(index)
+    build.FILM.write_bytes(b"film")
+
+    shown = build.with_film(index)
+
+    assert without == index
+    assert shown.index("Begin here") < shown.index('<video src="pictures/berth.webm"') < shown.index("## How")
