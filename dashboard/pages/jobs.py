@@ -186,7 +186,9 @@ def lines(table: JobTable, found: list[Job]) -> list[ShownRow]:
 
 
 def _cell_start(placed: job_columns.Placed) -> str:
-    return format_html('<td class="{}" data-label="{}">', placed.classes, placed.column.title)
+    column = placed.column
+    kind = "" if ":" in column.key else f" of-{column.key}"  # for the style sheet: labels have languages
+    return format_html('<td class="{}{}" data-label="{}">', placed.classes, kind, column.title)
 
 
 def _line(job: Job, labels: list[str], user: Any) -> job_columns.Line:
