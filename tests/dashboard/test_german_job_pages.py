@@ -1,6 +1,7 @@
 """The pages of jobs, queue and submission for a reader of German."""
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
@@ -100,3 +101,12 @@ def test_the_variants_of_a_kept_answer_are_said_in_the_readers_language(kept, sa
         assert _variant(kept) == said
     with translation.override("en"):
         assert _variant(kept) == kept
+
+
+def test_a_warning_about_a_script_is_said_in_german(german, make_device):
+    make_device(0)
+    broken = SimpleUploadedFile("train.py", b"def (:\n")
+
+    page = german.post(reverse("submit"), {"file": broken, "gpus": "1", "pool": "default"}, follow=True)
+
+    assert "train.py&#x27; sieht nicht nach lauffähigem Python aus" in html_of(page)

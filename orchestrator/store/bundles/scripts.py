@@ -50,7 +50,10 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
     refuse_unreadable(name, data, in_archive=in_archive)
     problems = shadowing_warnings([PurePosixPath(name).name])
     if problem := _syntax_problem(data):
-        problems.insert(0, f"'{printable(name)}' does not look like Python that runs: {problem}.")
+        said = Sentence(
+            "'{name}' does not look like Python that runs: {problem}.", name=printable(name), problem=problem
+        )
+        problems.insert(0, said)
     return problems
 
 
