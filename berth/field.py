@@ -72,6 +72,7 @@ class JobField(NamedTuple):
 
     @property
     def how_to_type(self) -> str:
+        """How a form wants a value of this kind; empty where that is plain."""
         return _HOW_TO_TYPE.get(self.kind, "")
 
     @property

@@ -187,9 +187,8 @@ def lines(table: JobTable, found: list[Job]) -> list[ShownRow]:
 
 def _cell_start(placed: job_columns.Placed) -> str:
     column = placed.column
-    return format_html(
-        '<td class="{}" data-column="{}" data-label="{}">', placed.classes, column.key, column.title
-    )
+    kind = "" if ":" in column.key else f" of-{column.key}"  # for the style sheet: labels have languages
+    return format_html('<td class="{}{}" data-label="{}">', placed.classes, kind, column.title)
 
 
 def _line(job: Job, labels: list[str], user: Any) -> job_columns.Line:

@@ -91,7 +91,7 @@ def submit(request: HttpRequest) -> HttpResponse:
     if job is None:
         return _page(request, texts, code, errors, status=status)
     for warning in code.warnings:
-        messages.warning(request, warning)
+        messages.warning(request, said(warning))
     return redirect("job", job_id=job.pk)
 
 

@@ -191,7 +191,7 @@ def test_no_page_is_too_wide_lays_text_on_text_or_jumps(server, open_page, root,
         faults += faults_of(page, address, WIDTHS)
         if address == "/jobs":
             page.locator("[data-choose]").nth(1).check()
-            page.locator("#jobs tr[data-job] td[data-label=State]").first.click()
+            page.locator("#jobs tr[data-job] td.of-state").first.click()
             page.locator("#peek h2").wait_for()
             faults += faults_of(page, "/jobs with a job chosen and one peeked", WIDTHS)
 

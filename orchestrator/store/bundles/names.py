@@ -129,7 +129,10 @@ def shadowing_warnings(paths: Iterable[str]) -> list[str]:
     tops = {path.split("/")[0] for path in paths if "/" not in path or path.endswith("/__init__.py")}
     hidden = sorted(top.removesuffix(".py") for top in tops)
     return [
-        f"'{name}' hides the module of the same name from every import; rename it if that is not intended."
+        Sentence(
+            "'{name}' hides the module of the same name from every import; rename it if that is not intended.",
+            name=name,
+        )
         for name in hidden
         if name in sys.stdlib_module_names or name in WATCHED_PACKAGES
     ]

@@ -60,7 +60,10 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
     problems = shadowing_warnings([PurePosixPath(name).name])
     if problem := _syntax_problem(data):
         _refuse_shell_script(name, data)
-        problems.insert(0, f"'{printable(name)}' does not look like Python that runs: {problem}.")
+        said = Sentence(
+            "'{name}' does not look like Python that runs: {problem}.", name=printable(name), problem=problem
+        )
+        problems.insert(0, said)
     return problems
 
 

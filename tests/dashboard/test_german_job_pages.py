@@ -1,0 +1,112 @@
+"""The pages of jobs, queue and submission for a reader of German."""
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+from dashboard.pages.whatif import _variant
+from orchestrator.models import JobState
+from tests.dashboard.markup import html_of
+
+
+@pytest.fixture
+def german(reader, ada) -> Client:
+    client: Client = reader(ada)
+    client.cookies["berth_language"] = "de"
+    return client
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "some"),
+    [
+        ("overview", "Übersicht", "Job abschicken"),
+        ("queue", "Warteschlange", "Es wartet kein Job"),
+        ("jobs", "Jobs", "jeder Zustand"),
+        ("compare", "Vergleichen", "Noch nichts zu vergleichen"),
+        ("submit", "Abschicken", "Speicher auf jedem Gerät, um es zu teilen. Leer: das ganze Gerät."),
+        ("keys", "Tasten", "alles suchen oder ausführen"),
+        ("notices", "Nachrichten", "Keine Nachrichten"),
+    ],
+)
+def test_a_page_speaks_german_with_who_reads_it(german, make_device, page, heading, some):
+    make_device(0)
+
+    html = html_of(german.get(reverse(page)))
+
+    assert f"<h1>{heading}</h1>" in html
+    assert some in html
+    assert "Zum Inhalt springen" in html
+    assert '<html lang="de"' in html
+
+
+def test_a_job_page_says_its_places_and_what_can_be_done_in_german(german, ada, make_job):
+    job = make_job(owner=ada, state=JobState.QUEUED)
+
+    html = html_of(german.get(reverse("job", args=[job.pk])))
+
+    for said in (
+        "Kurven",
+        "Verlauf",
+        "Anhalten",
+        "Kopieren und ändern",
+        "Warum er wartet",
+        "Noch nicht gestartet.",
+    ):
+        assert said in html
+
+
+def test_what_was_done_to_a_job_is_told_in_german(german, ada, make_job):
+    job = make_job(owner=ada, state=JobState.QUEUED)
+
+    answer = german.post(reverse("job-act", args=[job.pk, "hold"]), HTTP_X_REQUESTED_WITH="fetch")
+
+    assert answer.json()["detail"] == "Angehalten; er startet nach dem Freigeben."
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 Job abgebrochen."), (2, "2 Jobs abgebrochen.")])
+def test_many_jobs_are_counted_in_german(german, ada, make_job, count, said):
+    jobs = [make_job(owner=ada, state=JobState.QUEUED) for _ in range(count)]
+
+    answer = german.post(
+        reverse("jobs-bulk"),
+        {"job": [str(job.pk) for job in jobs], "action": "cancel"},
+        HTTP_X_REQUESTED_WITH="fetch",
+    )
+
+    assert answer.json()["detail"] == said
+
+
+def test_the_style_sheet_finds_a_cell_in_every_language(german, reader, ada, make_job):
+    make_job(owner=ada)
+
+    for client in (german, reader(ada)):
+        html = html_of(client.get(reverse("jobs")))
+        assert ' of-state" data-label="' in html
+        assert ' of-devices" data-label="' in html
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("as it is now", "wie jetzt"),
+        ("2 devices more", "2 Geräte mehr"),
+        ("1 device fewer", "1 Gerät weniger"),
+        ("1,200 devices cut into 7", "1,200 Geräte in 7 geteilt"),
+    ],
+)
+def test_the_variants_of_a_kept_answer_are_said_in_the_readers_language(kept, said):
+    with translation.override("de"):
+        assert _variant(kept) == said
+    with translation.override("en"):
+        assert _variant(kept) == kept
+
+
+def test_a_warning_about_a_script_is_said_in_german(german, make_device):
+    make_device(0)
+    broken = SimpleUploadedFile("train.py", b"def (:\n")
+
+    page = german.post(reverse("submit"), {"file": broken, "gpus": "1", "pool": "default"}, follow=True)
+
+    assert "train.py&#x27; sieht nicht nach lauffähigem Python aus" in html_of(page)
