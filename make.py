@@ -167,8 +167,9 @@ def link_project() -> None:
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(VENV)}))
     (packages / "berth.pth").write_text(f"{ROOT}\n")
     command = VENV / "bin" / "berth"  # through sh, because a #! line ends at a space and at 127 bytes
+    # -P: people run it in the folder of their scripts, and a random.py there is not Python's.
     command.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(str(PYTHON))} -c "from berth.cli import main; main()" "$@"\n'
+        f'#!/bin/sh\nexec {shlex.quote(str(PYTHON))} -P -c "from berth.cli import main; main()" "$@"\n'
     )
     command.chmod(0o755)
 
@@ -342,6 +343,8 @@ def lock() -> None:
             "pyproject.toml",
             "--extra",
             "server",
+            "--extra",
+            "ldap",  # a clone takes what pip would choose by an extra
             *groups,
             *constraint,
             "-o",

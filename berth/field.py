@@ -71,10 +71,14 @@ class JobField(NamedTuple):
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
     @property
+    def how_to_type(self) -> str:
+        return _HOW_TO_TYPE.get(self.kind, "")
+
+    @property
     def hint(self) -> str:
         """What the form says below a control."""
         empty = f"Empty: {self.empty}." if self.empty else ""
-        return " ".join(filter(None, [f"{self.help}.", _HOW_TO_TYPE.get(self.kind, ""), empty]))
+        return " ".join(filter(None, [f"{self.help}.", self.how_to_type, empty]))
 
     def text(self, value: Json) -> str:
         """A value for people to read; empty for none."""

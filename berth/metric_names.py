@@ -113,6 +113,20 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [name for group in chart_groups(names) for name in group]
 
 
+def main_metric(names: Iterable[str]) -> str | None:
+    """The metric that stands for a job where one number does: a loss, else another measure, else the first chart."""
+    return min(in_order(names), key=_weight, default=None)
+
+
+def _weight(name: str) -> int:
+    """How little a metric says about how good a model is: a loss, a measure, anything else, a rate or a setting."""
+    if is_loss(name):
+        return 0
+    if any(each.search(name) for each in _RANKS):
+        return 3
+    return 2 if lower_is_better(name) is None else 1
+
+
 def _rank(name: str) -> tuple[int, int, str]:
     if is_loss(name):
         return -1, loss_rank(name), name

@@ -7,6 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+from berth.language import text
+
 GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
@@ -19,6 +21,7 @@ SERVER_COMMANDS = (
     "up",
     "demo",
     "down",
+    "status",
     "upgrade",
     "doctor",
     "backup",
@@ -47,7 +50,7 @@ def size(count: float) -> str:
         return f"{count / MIB:.0f} MiB"
     if count >= 1024:
         return f"{count / 1024:.0f} KiB"
-    return "1 byte" if count == 1 else f"{count:.0f} bytes"
+    return text("1 byte") if count == 1 else text("{count:.0f} bytes", count=count)
 
 
 def gib(count: float) -> str:
@@ -73,8 +76,10 @@ def duration(seconds: float) -> str:
 def relative(seconds: float) -> str:
     """A time relative to now: in 6 min, 2 h 14 min ago."""
     if abs(seconds) < 1:
-        return "now"
-    return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
+        return text("now")
+    if seconds > 0:
+        return text("in {time}", time=duration(seconds))
+    return text("{time} ago", time=duration(-seconds))
 
 
 def value(number: float | None) -> str:
@@ -105,15 +110,15 @@ def span(first_s: float, last_s: float) -> str:
     """
     first, last = max(0.0, first_s), max(0.0, first_s, last_s)
     if last < 60:
-        return "within a minute"
+        return text("within a minute")
     low, high = _rounded(first, math.floor), _rounded(last, math.ceil)
     if low == 0:
-        return f"within {duration(high)}"
+        return text("within {time}", time=duration(high))
     if low == high:
-        return f"in {duration(high)}"
+        return text("in {time}", time=duration(high))
     if high < 3_600:
-        return f"in {low // 60} to {high // 60} min"
-    return f"in {duration(low)} to {duration(high)}"
+        return text("in {low} to {high} min", low=low // 60, high=high // 60)
+    return text("in {low} to {high}", low=duration(low), high=duration(high))
 
 
 def _rounded(seconds: float, direction: Callable[[float], int]) -> int:
@@ -139,23 +144,32 @@ def capacity(
         beyond: devices that are free but above their limit, and that limit.
         claimable_bytes: the most that a job could claim on a shared device.
     """
-    parts = [f"of {total} {noun} free"]
+    parts = [text("of {total} {devices} free", total=total, devices=noun)]
     if kept:
-        short, under_s = open_to
-        some = "" if short == kept else f"{short} of them "
-        parts.append(f"{kept} kept" + (f" ({some}free for jobs under {duration(under_s)})" if short else ""))
+        parts.append(_kept(kept, *open_to))
     if beyond[0]:
-        parts.append(f"{beyond[0]} more than your limit of {beyond[1]} allows")
+        parts.append(text("{count} more than your limit of {limit} allows", count=beyond[0], limit=beyond[1]))
     if closed:
-        parts.append(f"{closed} in pools closed to you")
+        parts.append(text("{count} in pools closed to you", count=closed))
     if claimable_bytes >= GIB:
-        parts.append(f"{size(claimable_bytes)} can be claimed on a shared one")
+        parts.append(text("{memory} can be claimed on a shared one", memory=size(claimable_bytes)))
     return ", ".join(parts)
+
+
+def _kept(kept: int, short: int, under_s: float) -> str:
+    if not short:
+        return text("{count} kept", count=kept)
+    limit = duration(under_s)
+    if short == kept:
+        return text("{count} kept (free for jobs under {limit})", count=kept, limit=limit)
+    return text(
+        "{count} kept ({short} of them free for jobs under {limit})", count=kept, short=short, limit=limit
+    )
 
 
 def plural(count: int, one: str, many: str = "") -> str:
     """1 device, 2 devices."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {text(one) if count == 1 else text(many or one + 's')}"
 
 
 def listed(labels: Sequence[str]) -> str:
@@ -163,5 +177,13 @@ def listed(labels: Sequence[str]) -> str:
     parts = []
     for noun, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
         numbers = [number for _, _, number in group]
-        parts.append(f"{noun}{'s' if noun and len(numbers) > 1 else ''} {', '.join(numbers)}".strip())
+        named = text(noun + "s" if len(numbers) > 1 else noun) if noun else ""
+        parts.append(f"{named} {', '.join(numbers)}".strip())
     return ", ".join(parts)
+
+
+def labelled(label: str) -> str:
+    """A device's label, its noun in the reader's language: "gpu2: simulated GPU 0"."""
+    server, colon, device = label.rpartition(": ")
+    noun, _, number = device.rpartition(" ")
+    return f"{server}{colon}{text(noun)} {number}" if noun else label

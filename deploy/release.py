@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from berth import __version__
 
@@ -36,6 +37,19 @@ def problems(root: Path = ROOT) -> Iterator[str]:
     untried = sorted(version for version in named if f'"{version}"' not in workflow)
     if untried:
         yield f"The metadata promise Python {', '.join(untried)}, which .github/workflows/ci.yml does not try."
+    untried = [version for version in _ends_of_torch(project) if f'"{version}"' not in workflow]
+    if untried:
+        yield f"The extra training allows torch {', '.join(untried)}, which .github/workflows/ci.yml does not try."
+
+
+def _ends_of_torch(project: dict[str, Any]) -> list[str]:
+    """The oldest and the newest minor version in the range of torch, such as 2.10 and 2.13."""
+    needs = " ".join(project.get("optional-dependencies", {}).get("training", []))
+    found = re.search(r"\btorch>=(\d+)\.(\d+),<\1\.(\d+)", needs)
+    if found is None:
+        return []
+    major, oldest, above = found.groups()
+    return [f"{major}.{oldest}", f"{major}.{int(above) - 1}"]
 
 
 def build() -> None:

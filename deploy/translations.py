@@ -54,8 +54,8 @@ def catalog(language: Path) -> dict[str, str]:
 def read(path: Path) -> dict[str, str]:
     """The translations of a catalog by their English text; that of the empty text is the catalog's header.
 
-    A text with a plural has both its forms, in English and in the translation, with a NUL between them, as GNU gettext
-    keeps them.
+    As GNU gettext keeps them: a text with a plural has both its forms, in English and in the translation, with a NUL
+    between them, and one with a context has that before it.
 
     Raises:
         ValueError: a text is there twice, or a line is none of a catalog; the message names the line.
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, str]:
         if line.startswith("#"):
             continue
         word, _, rest = line.partition(" ")
-        if word in ("msgid", "msgid_plural", "msgstr", "msgstr[0]", "msgstr[1]"):
+        if word in ("msgctxt", "msgid", "msgid_plural", "msgstr", "msgstr[0]", "msgstr[1]"):
             keyword, parts[word] = word, ast.literal_eval(rest)
         elif line.startswith('"') and keyword:
             parts[keyword] += ast.literal_eval(line)
@@ -83,9 +83,11 @@ def read(path: Path) -> dict[str, str]:
 
 
 def _entry(parts: Mapping[str, str]) -> tuple[str, str]:
+    context = f"{parts['msgctxt']}\4" if "msgctxt" in parts else ""
     if "msgid_plural" not in parts:
-        return parts["msgid"], parts["msgstr"]
-    return f"{parts['msgid']}\0{parts['msgid_plural']}", f"{parts['msgstr[0]']}\0{parts['msgstr[1]']}"
+        return context + parts["msgid"], parts["msgstr"]
+    plural = f"{context}{parts['msgid']}\0{parts['msgid_plural']}"
+    return plural, f"{parts['msgstr[0]']}\0{parts['msgstr[1]']}"
 
 
 def script_of(texts: Mapping[str, str]) -> str:

@@ -8,4 +8,9 @@ class OrchestratorConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from django.utils.translation import gettext, ngettext
+
+        from berth.language import speak_with
         from orchestrator.people import accounts, sessions  # noqa: F401  # registers their receivers; needs the models
+
+        speak_with(gettext, ngettext)

@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from berth.cli.options import Json
+
 commands = typer.Typer()
 PANEL = "Your own server"
 SERVER = "berth-gpu[server]"
@@ -39,6 +41,12 @@ def up() -> None:
 def down() -> None:
     """Stop the server here and its trainings, which resume at the next start."""
     become_server("down")
+
+
+@commands.command(rich_help_panel=PANEL)
+def status(as_json: Json = False) -> None:
+    """Show whether a server runs here and what of it answers."""
+    become_server("status", *(["--json"] if as_json else []))
 
 
 @commands.command(rich_help_panel=PANEL)

@@ -130,7 +130,7 @@ def _running(text: str | None) -> "Job":
 
 
 def _settings() -> dict[str, str]:
-    here = [sys.executable, "-m", "berth.cli", "connect"]
+    here = [sys.executable, "-P", "-m", "berth.cli", "connect"]  # ssh runs it in any folder
     line = subprocess.list2cmdline(here) if os.name == "nt" else shlex.join(here)
     return {"ProxyCommand": f"{line.replace('%', '%%')} %n", **OPTIONS}
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from berth import words
 from berth.cli.printing import safe
 from berth.client import Device, Job
-from berth.metric_names import in_order
+from berth.metric_names import main_metric
 
 WIDE = 200  # columns of a pipe or file, which should not lose text
 BAR = 12
@@ -136,8 +136,8 @@ def progress_text(job: Job) -> str:
 
 
 def headline_value(job: Job) -> str:
-    """The newest loss, else the first metric."""
-    name = next(iter(in_order(job.last_values)), None)
+    """The newest loss, else another measure, else the first metric."""
+    name = main_metric(job.last_values)
     if name is None:
         return ""
     value = job.last_values[name]

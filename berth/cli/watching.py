@@ -25,7 +25,7 @@ from berth.cli.tables import (
     terminal,
 )
 from berth.client import Berth, Job, NotFound, Series, Unreachable
-from berth.metric_names import in_order
+from berth.metric_names import in_order, main_metric
 from berth.words import server_command
 
 EVERY_S = 1.0
@@ -182,7 +182,7 @@ def _head(job: Job) -> Text:
 
 def _charts(job: Job, metric: str | None, width: int, height: int) -> list[Text]:
     """Draw the chosen metric, else the most important one; nothing before the first number."""
-    name = metric or next(iter(in_order(job.last_values)), None)
+    name = metric or main_metric(job.last_values)
     if name is None or not job.metric_seq:
         return []
     points = max(2, 2 * (width - chart.LABEL_WIDTH - 1))

@@ -85,6 +85,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """One page's connection; of each topic it is at most one batch behind, whatever the client takes."""
 
     pass_: passes.Pass
+    language: str
 
     async def connect(self) -> None:
         self._joined = self._has_left = False
@@ -107,6 +108,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(SIGNED_OUT)
             return
         self.pass_ = holder
+        self.language = passes.language_of(headers, cookies)
         self._feed = feed.current()
         if not await self._feed.sockets.enter(holder.user_id):
             await self.accept()  # as above

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import redis.asyncio
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from dashboard.live import passes, problems
 from dashboard.live.open_sockets import TOLD_EVERY_S, OpenSockets
@@ -47,6 +47,7 @@ class Reader(Protocol):
     """A connection: told that a topic has something new, it fetches the batch itself when it can send."""
 
     pass_: passes.Pass
+    language: str
 
     def mark(self, source: Source) -> None: ...
 
@@ -57,9 +58,10 @@ class Reader(Protocol):
 class _Watched:
     """A source with its readers and when it was looked at."""
 
-    def __init__(self, key: str, target: passes.Target, source: Source) -> None:
+    def __init__(self, key: str, target: passes.Target, source: Source, language: str) -> None:
         self.key = key
         self.target = target
+        self.language = language
         self.source = source
         self.readers: set[Reader] = set()
         self.woken = True
@@ -108,10 +110,10 @@ class Feed:
 
     def subscribe(self, reader: Reader, target: passes.Target) -> Source:
         """Watch a topic for a reader; its source is filled, and the reader marked, within a moment."""
-        key = target.key_for(reader.pass_)
+        key = target.key_for(reader.pass_, reader.language)
         watched = self._watched.get(key)
         if watched is None:
-            watched = self._watched[key] = _Watched(key, target, _source(target))
+            watched = self._watched[key] = _Watched(key, target, _source(target), reader.language)
         watched.readers.add(reader)
         if watched.is_filled:
             reader.mark(watched.source)
@@ -120,7 +122,7 @@ class Feed:
         return watched.source
 
     def unsubscribe(self, reader: Reader, target: passes.Target) -> None:
-        self._drop(target.key_for(reader.pass_), reader)
+        self._drop(target.key_for(reader.pass_, reader.language), reader)
 
     def wake(self, topic: str) -> None:
         """Look at a topic soon, for every audience that it has."""
@@ -258,7 +260,16 @@ def _source(target: passes.Target) -> Source:
 
 
 async def _refresh(due: Sequence[_Watched]) -> list[_Watched]:
-    """Read what the due topics show, each thing once; returns the topics that changed."""
+    """Read what the due topics show, once for each language; returns the topics that changed."""
+    changed = []
+    for language in sorted({watched.language for watched in due}):
+        with translation.override(language):
+            changed += await _refresh_in_one([watched for watched in due if watched.language == language])
+    return changed
+
+
+async def _refresh_in_one(due: Sequence[_Watched]) -> list[_Watched]:
+    """Read what topics show in the active language, each thing once."""
     kinds = {watched.target.kind for watched in due}
     now = timezone.now()
     board = await database_sync_to_async(rows.read_board)(now) if kinds & {"jobs", "queue"} else []
@@ -274,9 +285,7 @@ async def _refresh(due: Sequence[_Watched]) -> list[_Watched]:
             case ListSource() if target.kind == "queue":
                 is_new = source.update([entry.public for entry in board])
             case ListSource():
-                is_new = source.update(
-                    own_rows(board, None if watched.key.endswith("*") else _audience(watched))
-                )
+                is_new = source.update(own_rows(board, watched.target.audience(watched.key)))
             case PointsSource():
                 is_new = target.job_id in jobs and source.update(jobs[target.job_id][0])
             case LogSource():
@@ -290,10 +299,6 @@ async def _refresh(due: Sequence[_Watched]) -> list[_Watched]:
         if is_new:
             changed.append(watched)
     return changed
-
-
-def _audience(watched: _Watched) -> int:
-    return int(watched.key.rpartition(":")[2])
 
 
 def _size(source: LogSource) -> int:

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
-from django.http.request import split_domain_port, validate_host
-from django.utils import timezone
+from django.http.request import HttpRequest, split_domain_port, validate_host
+from django.utils import timezone, translation
 
 from orchestrator.models import Job, Person, PoolRight, Right, Role, Token
 from orchestrator.people import tokens
@@ -50,11 +50,20 @@ class Target:
     attempt: int = 0
     rank: int = 0
 
-    def key_for(self, holder: Pass) -> str:
+    def key_for(self, holder: Pass, language: str) -> str:
         """What is shared by all readers with the same key: only ``jobs`` differs from person to person."""
-        if self.kind != "jobs":
+        if self.kind in {"metrics", "log"}:  # without a sentence of ours
             return self.topic
-        return "jobs:*" if holder.is_staff else f"jobs:{holder.user_id}"
+        topic = self.topic
+        if self.kind == "jobs":
+            topic = "jobs:*" if holder.is_staff else f"jobs:{holder.user_id}"
+        return f"{language} {topic}"
+
+    @staticmethod
+    def audience(key: str) -> int | None:
+        """Whose jobs a key of ``jobs`` is about; None is everybody's."""
+        owner = key.rpartition(":")[2]
+        return None if owner == "*" else int(owner)
 
 
 def parse_topic(topic: str) -> Target | None:
@@ -101,6 +110,16 @@ def identify(headers: Mapping[str, str], cookies: Mapping[str, str]) -> Pass | N
         return _pass_of(token.user, token_id=token.pk) if token else None
     key = cookies.get(settings.SESSION_COOKIE_NAME, "")
     return _of_session(key) if key else None
+
+
+def language_of(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
+    """What the pages behind a connection speak, by the rules of ``ReadersLanguage``."""
+    if "authorization" in headers:
+        return settings.LANGUAGE_CODE
+    request = HttpRequest()
+    request.COOKIES = dict(cookies)
+    request.META["HTTP_ACCEPT_LANGUAGE"] = headers.get("accept-language", "")
+    return translation.get_language_from_request(request)
 
 
 def _of_session(key: str) -> Pass | None:

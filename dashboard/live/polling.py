@@ -30,6 +30,7 @@ class PollConsumer(AsyncHttpConsumer):
     """Answers with the new frames of the topics as an array, empty after 20 s without news."""
 
     pass_: passes.Pass
+    language: str
 
     async def handle(self, body: bytes) -> None:
         self._event = asyncio.Event()
@@ -48,6 +49,7 @@ class PollConsumer(AsyncHttpConsumer):
             await self._refuse(Unauthenticated("You are not signed in."), (b"WWW-Authenticate", b"Token"))
             return
         self.pass_ = holder
+        self.language = passes.language_of(headers, cookies)
         try:
             wanted, stream = read_query(self.scope["query_string"])
         except BadQuery as error:

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
+from berth.language import text
 from berth.words import server_command
 from dashboard.parts import wall
 from orchestrator.agent import lock
@@ -43,8 +44,11 @@ def current() -> list[Problem]:
             {
                 "part": "readings",
                 "since": None,
-                "sentence": "No readings yet: the agent has not reported since this server was set up. "
-                f"It starts with {server_command('up')}.",
+                "sentence": text(
+                    "No readings yet: the agent has not reported since this server was set up. "
+                    "It starts with {command}.",
+                    command=server_command("up"),
+                ),
             }
         )
     elif (holder := lock.silent_holder(settings.HOME)) is not None and holder.process is not None:
@@ -54,8 +58,13 @@ def current() -> list[Problem]:
             {
                 "part": "agent",
                 "since": stopped_at,
-                "sentence": f"The agent (pid {holder.process.pid}) stopped working at {at}; jobs keep running, "
-                f"but none starts or ends. {server_command('up')} ends it and starts another.",
+                "sentence": text(
+                    "The agent (pid {pid}) stopped working at {at}; jobs keep running, but none starts or ends. "
+                    "{command} ends it and starts another.",
+                    pid=holder.process.pid,
+                    at=at,
+                    command=server_command("up"),
+                ),
             }
         )
     elif wall.age_s(readings) > READINGS_STOPPED_S:
@@ -64,7 +73,9 @@ def current() -> list[Problem]:
             {
                 "part": "readings",
                 "since": readings.taken_at,
-                "sentence": f"Readings stopped at {at}; jobs keep running; the numbers shown are from then.",
+                "sentence": text(
+                    "Readings stopped at {at}; jobs keep running; the numbers shown are from then.", at=at
+                ),
             }
         )
     if since := redis_outage.since:
@@ -72,8 +83,10 @@ def current() -> list[Problem]:
             {
                 "part": "redis",
                 "since": since,
-                "sentence": "Redis does not answer; jobs keep running, pages update once a second "
-                "and new jobs may start a few seconds later.",
+                "sentence": text(
+                    "Redis does not answer; jobs keep running, pages update once a second "
+                    "and new jobs may start a few seconds later."
+                ),
             }
         )
     if sentence := isolation.problem():

@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
@@ -21,7 +23,12 @@ from orchestrator.people import audit, passwords, second_factor, secrets, tokens
 from orchestrator.people.notices import targets
 
 USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
-EXPIRIES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "never"}
+EXPIRIES = {
+    "30": gettext_lazy("30 days"),
+    "90": gettext_lazy("90 days"),
+    "365": gettext_lazy("1 year"),
+    "": gettext_lazy("never"),
+}
 
 
 def account(request: HttpRequest) -> HttpResponse:
@@ -93,7 +100,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         errors = messages_of(error, "current")
         return show_account(request, password=errors, status=error.status)
     update_session_auth_hash(request, user)
-    messages.success(request, "Changed your password. You are signed out in every other browser.")
+    messages.success(request, _("Changed your password. You are signed out in every other browser."))
     return redirect("account")
 
 
@@ -104,11 +111,11 @@ def create_token(request: HttpRequest) -> HttpResponse:
     form = {name: request.POST.get(name, "")[:200] for name in ("name", "scope", "expires")}
     if form["expires"] not in EXPIRIES or form["scope"] not in Scope.values:
         return show_account(
-            request, form=form, error="Choose a scope and an expiry from the lists.", status=400
+            request, form=form, error=_("Choose a scope and an expiry from the lists."), status=400
         )
     life_s = int(form["expires"]) * DAY_S if form["expires"] else None
     try:
-        _, secret = tokens.issue(user, name=form["name"], scope=form["scope"], life_s=life_s)
+        secret = tokens.issue(user, name=form["name"], scope=form["scope"], life_s=life_s)[1]
     except OrchestratorError as error:
         return show_account(request, form=form, error=sentence_of(error), status=error.status)
     return show_account(request, created=secret)
@@ -129,7 +136,8 @@ def create_agent_token(request: HttpRequest) -> HttpResponse:
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     token = get_object_or_404(Token, pk=token_id, user=signed_in(request))
     tokens.revoke(token)
-    messages.success(request, f"Revoked the token {token.name}; anything that used it is signed out.")
+    text = _("Revoked the token {name}; anything that used it is signed out.")
+    messages.success(request, text.format(name=token.name))
     return redirect("account")
 
 
@@ -144,7 +152,8 @@ def add_target(request: HttpRequest) -> HttpResponse:
         errors = messages_of(error, "url")
         refused = {"kind": kind, "url": url, "occasions": occasions, "errors": errors}
         return show_account(request, notice=refused, status=error.status)
-    messages.success(request, f"Added {target.shown}. Send a test to check that it works.")
+    text = _("Added {name}. Send a test to check that it works.")
+    messages.success(request, text.format(name=target.shown))
     return redirect("account")
 
 
@@ -152,7 +161,7 @@ def add_target(request: HttpRequest) -> HttpResponse:
 def remove_target(request: HttpRequest, target_id: int) -> HttpResponse:
     target = get_object_or_404(NoticeTarget, pk=target_id, user=signed_in(request))
     target.delete()
-    messages.success(request, f"Removed {target.shown}.")
+    messages.success(request, _("Removed {name}.").format(name=target.shown))
     return redirect("account")
 
 
@@ -161,9 +170,10 @@ def test_target(request: HttpRequest, target_id: int) -> HttpResponse:
     target = get_object_or_404(NoticeTarget, pk=target_id, user=signed_in(request))
     error = targets.try_out(target)
     if error is None:
-        messages.success(request, f"Sent a test to {target.shown}.")
+        messages.success(request, _("Sent a test to {name}.").format(name=target.shown))
     else:
-        messages.error(request, f"The test to {target.shown} failed: {error}")
+        text = _("The test to {name} failed: {error}")
+        messages.error(request, text.format(name=target.shown, error=error))
     return redirect("account")
 
 
@@ -176,12 +186,14 @@ def store_secret(request: HttpRequest) -> HttpResponse:
         secrets.keep(signed_in(request), name, request.POST.get("value", ""))
     except OrchestratorError as error:
         return show_account(request, secret={"name": name, "errors": messages_of(error)}, status=error.status)
-    messages.success(request, f"Stored {name}. List it in a job's secrets to use it there.")
+    text = _("Stored {name}. List it in a job's secrets to use it there.")
+    messages.success(request, text.format(name=name))
     return redirect("account")
 
 
 @require_POST
 def forget_secret(request: HttpRequest, name: str) -> HttpResponse:
     secrets.forget(signed_in(request), name)
-    messages.success(request, f"Deleted {name}. Jobs that list it fail at their next start.")
+    text = _("Deleted {name}. Jobs that list it fail at their next start.")
+    messages.success(request, text.format(name=name))
     return redirect("account")

@@ -16,8 +16,11 @@ from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from berth import words
 from dashboard.pages.reader import signed_in
 from orchestrator.models import AuditEntry, Device, Job, Role
 from orchestrator.people import rights
@@ -30,44 +33,44 @@ _JOB = re.compile(r"job ([0-9a-f]{8})\b(?: of .*)?")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
 # What an act was, in words; others are read from their code.
 WORDS = {
-    "sign_in.done": "signed in",
-    "sign_in.failed": "failed to sign in",
-    "sign_in.ended": "signed out",
-    "token.made": "created a token",
-    "token.revoked": "revoked a token",
-    "person.role": "changed a role",
-    "person.active": "enabled or disabled an account",
-    "person.made": "created an account",
-    "person.password": "changed a password",
-    "second_factor.added": "added a second factor",
-    "second_factor.removed": "removed a second factor",
-    "second_factor.reset": "removed somebody's second factor",
-    "second_factor.codes": "made new recovery codes",
-    "second_factor.failed": "gave a wrong second factor",
-    "person.waits": "waits for an approval",
-    "person.approved": "approved a newcomer",
-    "invitation.made": "invited somebody",
-    "invitation.revoked": "took an invitation back",
-    "invitation.used": "used an invitation",
-    "right.given": "gave a right in a pool",
-    "right.taken": "took a right in a pool",
-    "quota.made": "set a quota",
-    "quota.changed": "changed a quota",
-    "quota.deleted": "deleted a quota",
-    "pool.made": "created a pool",
-    "pool.changed": "changed a pool",
-    "device.state": "drained, enabled or disabled a device",
-    "device.pool": "moved a device",
-    "reservation.made": "booked devices",
-    "reservation.changed": "changed a booking",
-    "reservation.deleted": "deleted a booking",
-    "environment.removed": "removed packages",
-    "cache.cleared": "cleared a cache",
-    "job.submitted": "submitted a job",
-    "job.cancel": "cancelled a job",
-    "job.hold": "held a job",
-    "job.release": "released a job",
-    "job.preempt": "preempted a job",
+    "sign_in.done": gettext_lazy("signed in"),
+    "sign_in.failed": gettext_lazy("failed to sign in"),
+    "sign_in.ended": gettext_lazy("signed out"),
+    "token.made": gettext_lazy("created a token"),
+    "token.revoked": gettext_lazy("revoked a token"),
+    "person.role": gettext_lazy("changed a role"),
+    "person.active": gettext_lazy("enabled or disabled an account"),
+    "person.made": gettext_lazy("created an account"),
+    "person.password": gettext_lazy("changed a password"),
+    "second_factor.added": gettext_lazy("added a second factor"),
+    "second_factor.removed": gettext_lazy("removed a second factor"),
+    "second_factor.reset": gettext_lazy("removed somebody's second factor"),
+    "second_factor.codes": gettext_lazy("made new recovery codes"),
+    "second_factor.failed": gettext_lazy("gave a wrong second factor"),
+    "person.waits": gettext_lazy("waits for an approval"),
+    "person.approved": gettext_lazy("approved a newcomer"),
+    "invitation.made": gettext_lazy("invited somebody"),
+    "invitation.revoked": gettext_lazy("took an invitation back"),
+    "invitation.used": gettext_lazy("used an invitation"),
+    "right.given": gettext_lazy("gave a right in a pool"),
+    "right.taken": gettext_lazy("took a right in a pool"),
+    "quota.made": gettext_lazy("set a quota"),
+    "quota.changed": gettext_lazy("changed a quota"),
+    "quota.deleted": gettext_lazy("deleted a quota"),
+    "pool.made": gettext_lazy("created a pool"),
+    "pool.changed": gettext_lazy("changed a pool"),
+    "device.state": gettext_lazy("drained, enabled or disabled a device"),
+    "device.pool": gettext_lazy("moved a device"),
+    "reservation.made": gettext_lazy("booked devices"),
+    "reservation.changed": gettext_lazy("changed a booking"),
+    "reservation.deleted": gettext_lazy("deleted a booking"),
+    "environment.removed": gettext_lazy("removed packages"),
+    "cache.cleared": gettext_lazy("cleared a cache"),
+    "job.submitted": gettext_lazy("submitted a job"),
+    "job.cancel": gettext_lazy("cancelled a job"),
+    "job.hold": gettext_lazy("held a job"),
+    "job.release": gettext_lazy("released a job"),
+    "job.preempt": gettext_lazy("preempted a job"),
 }
 
 
@@ -163,15 +166,16 @@ def _shown(entries: list[AuditEntry]) -> list[Shown]:
 
 
 def _show(entry: AuditEntry, jobs: dict[str, Job], devices: dict[str, str]) -> Shown:
-    what = WORDS.get(entry.action, entry.action.replace(".", " ").replace("_", " "))
-    kind, _, name = entry.subject.partition(" ")
+    what = str(WORDS.get(entry.action, entry.action.replace(".", " ").replace("_", " ")))
+    kind, _space, name = entry.subject.partition(" ")
     url, subject = "", entry.subject
     if (hit := _JOB.fullmatch(entry.subject)) and (job := jobs.get(hit[1])) is not None:
-        url, subject = reverse("job", args=[job.pk]), f"{job.name} of {job.owner.get_username()}"
+        url = reverse("job", args=[job.pk])
+        subject = _("{name} of {owner}").format(name=job.name, owner=job.owner.get_username())
     elif kind == "user" and name:
         url = f"{reverse('people')}?{urlencode({'q': name})}"
     elif kind == "device" and name in devices:
-        url, subject = reverse("device", args=[name]), devices[name]
+        url, subject = reverse("device", args=[name]), words.labelled(devices[name])
     elif kind == "pool":
         url = reverse("pools")
     return Shown(entry, what, url, subject)

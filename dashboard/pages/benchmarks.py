@@ -8,6 +8,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 from pydantic import BaseModel, Field, ValidationError
 
@@ -20,7 +22,7 @@ from orchestrator.models import Job, Pool
 from orchestrator.spec.job_spec import JobFields
 from orchestrator.store.files.untrusted import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
-from training.bench.page import make_figures
+from training.bench.page import Figure, make_figures
 
 TAG = "strategy-grid"
 SCRIPT = "from training.bench.__main__ import main\n\nmain()\n"
@@ -28,15 +30,15 @@ RESULT = "grid.json"
 MOST_RESULT_BYTES = 4 << 20
 MOST_RUNS, MOST_CELLS, MOST_NUMBERS = 20, 64, 6
 STRATEGIES = {
-    "single": "one device",
-    "ddp": "a copy on each device",
-    "zero1": "split optimizer",
-    "zero2": "split gradients too",
-    "fsdp": "all split",
-    "pipeline": "blocks in a row",
-    "placed": "layers one by one",
-    "tensor": "layers split",
-    "dp": "one process, GPUs only",
+    "single": gettext_lazy("one device"),
+    "ddp": gettext_lazy("a copy on each device"),
+    "zero1": gettext_lazy("split optimizer"),
+    "zero2": gettext_lazy("split gradients too"),
+    "fsdp": gettext_lazy("all split"),
+    "pipeline": gettext_lazy("blocks in a row"),
+    "placed": gettext_lazy("layers one by one"),
+    "tensor": gettext_lazy("layers split"),
+    "dp": gettext_lazy("one process, GPUs only"),
 }
 USUAL_STRATEGIES = ("ddp", "zero1", "fsdp")
 
@@ -110,11 +112,10 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
     sizes = _numbers("batch_sizes", texts["batch_sizes"], 1 << 20, errors)
     steps = _numbers("steps", texts["steps"], 1000, errors)
     if not texts["strategies"]:
-        errors["strategies"] = ["Choose at least one strategy."]
+        errors["strategies"] = [_("Choose at least one strategy.")]
     if not errors and len(texts["strategies"]) * len(gpus) * len(sizes) > MOST_CELLS:
-        errors["strategies"] = [
-            f"That makes more than {MOST_CELLS} cells; choose fewer strategies, devices or batch sizes."
-        ]
+        text = _("That makes more than {most} cells; choose fewer strategies, devices or batch sizes.")
+        errors["strategies"] = [text.format(most=MOST_CELLS)]
     if not errors:
         try:
             job = _submit(user, texts, gpus, sizes, steps)
@@ -144,11 +145,11 @@ def _submit(user: User, texts: FormTexts, gpus: list[int], sizes: list[int], ste
 def _numbers(name: str, text: str, most: int, errors: dict[str, list[str]]) -> list[int]:
     parts = text.replace(",", " ").split()
     if not parts or len(parts) > MOST_NUMBERS or not all(part.isascii() and part.isdigit() for part in parts):
-        errors[name] = [f"Give up to {MOST_NUMBERS} whole numbers, such as 1 2."]
+        errors[name] = [_("Give up to {most} whole numbers, such as 1 2.").format(most=MOST_NUMBERS)]
         return []
     found = sorted({int(part[:20]) for part in parts})
     if found[0] < 1 or found[-1] > most:
-        errors[name] = [f"Each must be between 1 and {most:,}."]
+        errors[name] = [_("Each must be between 1 and {most:,}.").format(most=most)]
         return []
     return found
 
@@ -176,10 +177,21 @@ def _page(
         "rows": _rows(measured),
         "exchanged": any(each.communication is not None for each in measured),
         "left_out": _left_out(measured),
-        "figures": make_figures(measured),
+        "figures": _in_readers_language(make_figures(measured)),
         "waits": job is not None and result is None and not job.is_final,
     }
     return render(request, "dashboard/benchmarks.html", context, status=status)
+
+
+def _in_readers_language(figures: list[Figure]) -> list[Figure]:
+    """The titles, units and names of charts, which the benchmark's own report has in English."""
+    for figure in figures:
+        title, unit = figure["layout"]["title"], figure["layout"]["yaxis"]["title"]
+        title["text"], unit["text"] = _(title["text"]), _(unit["text"])
+        for trace in figure["data"]:
+            size = trace["name"].rpartition(" ")[2]
+            trace["name"] = _("batch size {size}").format(size=size)
+    return figures
 
 
 def _choose(request: HttpRequest, user: User, runs: list[Job]) -> tuple[Job | None, _Result | None]:
@@ -242,11 +254,13 @@ def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
     cells: dict[str, list[Cell]] = {}
     for each in measured:
         if not each.step_s:
-            cells.setdefault(each.not_measured or "No step was timed.", []).append(each.cell)
+            cells.setdefault(each.not_measured or _("No step was timed."), []).append(each.cell)
     return [
         (
-            ", ".join(dict.fromkeys(f"{cell.strategy} x{cell.gpus}" for cell in alike))
-            + f" with batch size {', '.join(dict.fromkeys(str(cell.batch_size) for cell in alike))}",
+            _("{cells} with batch size {sizes}").format(
+                cells=", ".join(dict.fromkeys(f"{cell.strategy} x{cell.gpus}" for cell in alike)),
+                sizes=", ".join(dict.fromkeys(str(cell.batch_size) for cell in alike)),
+            ),
             reason,
         )
         for reason, alike in cells.items()

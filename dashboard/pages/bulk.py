@@ -10,11 +10,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
-from berth import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts import job_table
+from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
@@ -51,7 +53,7 @@ def change_many(request: HttpRequest) -> HttpResponse:
     do = ACTIONS.get(action)
     chosen = _matching(request, user) if "matching" in request.POST else _named(user, ids)
     if do is None or not (chosen.jobs or ids):
-        return _say(request, "", ["Choose jobs in the list and an action."], 400)
+        return _say(request, "", [_("Choose jobs in the list and an action.")], 400)
     tag = request.POST.get("tag", "").strip()
     done, refused = 0, []
     for job in chosen.jobs:
@@ -59,10 +61,15 @@ def change_many(request: HttpRequest) -> HttpResponse:
             do(request, user, job, tag)
             done += 1
         except OrchestratorError as error:
-            refused.append(f"{job}: {error}")
-    said = f"{DONE[action]} {words.plural(done, 'job')}." if done else ""
+            refused.append(f"{job}: {sentence_of(error)}")
+    said = DONE[action](done).format(n=f"{done:,}") if done else ""
     if chosen.left:
-        said += f" {words.plural(chosen.left, 'job')} that match are left; repeat it for them."
+        left = ngettext(
+            "{n} job that match are left; repeat it for them.",
+            "{n} jobs that match are left; repeat it for them.",
+            chosen.left,
+        )
+        said += f" {left.format(n=f'{chosen.left:,}')}"
     counts: dict[str, int | str] = {
         "done": done,
         "refused": len(refused),
@@ -106,7 +113,7 @@ def _say(
 ) -> HttpResponse:
     left = [
         *refused[:MOST_SAID],
-        *([f"And {len(refused) - MOST_SAID} more."] if len(refused) > MOST_SAID else []),
+        *([_("And {n} more.").format(n=len(refused) - MOST_SAID)] if len(refused) > MOST_SAID else []),
     ]
     if request.headers.get("X-Requested-With") == "fetch":
         return JsonResponse({"detail": " ".join([said, *left]).strip(), **(counts or {})}, status=status)
@@ -141,4 +148,9 @@ ACTIONS: dict[str, Callable[[HttpRequest, User, Job, str], None]] = {
     "tag": _tag,
     "untag": _untag,
 }
-DONE = {"cancel": "Cancelled", "retry": "Submitted again", "tag": "Tagged", "untag": "Removed the tag"}
+DONE: dict[str, Callable[[int], str]] = {
+    "cancel": lambda n: ngettext("Cancelled {n} job.", "Cancelled {n} jobs.", n),
+    "retry": lambda n: ngettext("Submitted again {n} job.", "Submitted again {n} jobs.", n),
+    "tag": lambda n: ngettext("Tagged {n} job.", "Tagged {n} jobs.", n),
+    "untag": lambda n: ngettext("Removed the tag {n} job.", "Removed the tag {n} jobs.", n),
+}

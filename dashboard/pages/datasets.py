@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages.reader import signed_in
@@ -42,7 +43,8 @@ def list_datasets(request: HttpRequest) -> HttpResponse:
         )
     except OrchestratorError as error:
         return _page(request, texts, _errors(error), status=error.status)
-    messages.success(request, f"Added {made.reference}. Jobs refer to it by this name.")
+    text = _("Added {name}. Jobs refer to it by this name.")
+    messages.success(request, text.format(name=made.reference))
     return redirect("datasets")
 
 

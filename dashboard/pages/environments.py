@@ -2,6 +2,7 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
@@ -14,7 +15,7 @@ LABELS = {
     "huggingface": "Hugging Face",
     "torch": "torch hub",
     "triton": "Triton",
-    "xdg": "others",
+    "xdg": _("others"),
     "git": "git",
 }
 MOST_NAMES = 6

@@ -7,10 +7,12 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import said
 from orchestrator.exceptions import Forbidden
 from orchestrator.federations import invitations, listing
 from orchestrator.models import Federation
@@ -65,6 +67,7 @@ def _show(
         shown.append(
             {
                 "row": row,
+                "sites": [(site, said(site.left_out)) for site in row.sites],
                 "rounds": row.report.rounds[: -MOST_ROUNDS - 1 : -1],
                 "why": say_json(federation.why),
                 "may_stop": is_mine and not federation.has_ended,
@@ -76,7 +79,7 @@ def _show(
         "nav": "models",
         "federations": shown,
         "page": page,
-        "lives": LIVES,
+        "lives": [(seconds, _(text)) for seconds, text in LIVES],
         "usual_life": USUAL_LIFE,
         "asked": asked,
         **(extra or {}),

@@ -3,6 +3,8 @@
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 from django.views.decorators.http import require_GET, require_safe
 
 from dashboard.live import problems
@@ -12,28 +14,31 @@ from orchestrator.live.readings import read_now
 
 # static/js/keys.js implements these keys.
 KEYS = (
-    ("Ctrl K", "search or run anything"),
-    ("g then o q j c d b u p", "go to Overview, Queue, Jobs, Compare, Datasets, Benchmarks, Usage, Pools"),
-    ("c", "submit a job"),
-    ("/", "search in the view"),
-    ("j k", "next, previous row"),
-    ("Enter", "open"),
-    ("Space", "look into the row (Jobs)"),
-    ("s", "choose the row"),
-    ("=", "compare what is chosen, or this job"),
-    ("x", "cancel (acts after 5 s)"),
-    ("u", "undo"),
-    ("e", "explain why it waits"),
-    ("Alt ↑ ↓", "in the queue: move your own waiting job"),
-    ("n", "clone and edit"),
-    ("1 to 6", "a job's charts, log, system, files, code, history"),
-    ("f", "follow the log"),
-    ("[ ]", "previous, next job"),
-    ("l", "logarithmic y"),
-    ("t", "step or time"),
-    ("← → + - 0 t f", "on a chart: move the cursor, zoom, back to live, table, full screen"),
-    ("F6", "messages"),
-    ("?", "these keys"),
+    ("Ctrl K", mark("search or run anything")),
+    (
+        mark("g then o q j c d b u p"),
+        mark("go to Overview, Queue, Jobs, Compare, Datasets, Benchmarks, Usage, Pools"),
+    ),
+    ("c", mark("submit a job")),
+    ("/", mark("search in the view")),
+    ("j k", mark("next, previous row")),
+    (mark("Enter"), mark("open")),
+    (mark("Space"), mark("look into the row (Jobs)")),
+    ("s", mark("choose the row")),
+    ("=", mark("compare what is chosen, or this job")),
+    ("x", mark("cancel (acts after 5 s)")),
+    ("u", mark("undo")),
+    ("e", mark("explain why it waits")),
+    ("Alt ↑ ↓", mark("in the queue: move your own waiting job")),
+    ("n", mark("clone and edit")),
+    (mark("1 to 6"), mark("a job's charts, log, system, files, code, history")),
+    ("f", mark("follow the log")),
+    ("[ ]", mark("previous, next job")),
+    ("l", mark("logarithmic y")),
+    ("t", mark("step or time")),
+    ("← → + - 0 t f", mark("on a chart: move the cursor, zoom, back to live, table, full screen")),
+    ("F6", mark("messages")),
+    ("?", mark("these keys")),
 )
 
 
@@ -56,7 +61,8 @@ def shell(request: HttpRequest) -> dict[str, object]:
 
 @require_safe
 def keys(request: HttpRequest) -> HttpResponse:
-    return render(request, "dashboard/keys.html", {"keys": KEYS})
+    named = [(_(key), _(what)) for key, what in KEYS]
+    return render(request, "dashboard/keys.html", {"keys": named})
 
 
 @require_GET

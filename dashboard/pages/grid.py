@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
@@ -110,7 +111,12 @@ def _sortable(row: GridRow, name: str) -> tuple[int, float, str]:
 
 def _columns(found: JobGrid, sort: str, wanted: dict[str, str]) -> list[dict[str, str]]:
     """The columns that the table can be ordered by; the one that orders it turns round at the next click."""
-    columns = [("number", "Job"), ("state", "State"), ("value", found.metric), ("time", "Device time")]
+    columns = [
+        ("number", _("Job")),
+        ("state", _("State")),
+        ("value", found.metric),
+        ("time", _("Device time")),
+    ]
     columns += [(f"set.{name}", name) for name in found.names]
     return [
         {

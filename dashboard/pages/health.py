@@ -6,6 +6,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
@@ -13,26 +15,26 @@ from orchestrator.api.resources.server_parts import PartOut, read_parts
 from orchestrator.people import rights
 
 NAMES = {
-    "web": "Web",
-    "agent": "Agent",
-    "worker": "Worker",
-    "redis": "Redis",
-    "database": "Database",
-    "disk": "Disk",
-    "backup": "Backup",
-    "sandbox": "Sandbox",
-    "queue": "Queue",
+    "web": gettext_lazy("Web"),
+    "agent": gettext_lazy("Agent"),
+    "worker": gettext_lazy("Worker"),
+    "redis": gettext_lazy("Redis"),
+    "database": gettext_lazy("Database"),
+    "disk": gettext_lazy("Disk"),
+    "backup": gettext_lazy("Backup"),
+    "sandbox": gettext_lazy("Sandbox"),
+    "queue": gettext_lazy("Queue"),
 }
 DOES = {
-    "web": "pages, REST and live views",
-    "agent": "watches devices and jobs",
-    "worker": "starts jobs, sends messages",
-    "redis": "carries wake-ups",
-    "database": "jobs, people, history",
-    "disk": "code, logs, checkpoints",
-    "backup": "what a broken disk leaves you",
-    "sandbox": "keeps jobs apart",
-    "queue": "jobs that wait",
+    "web": gettext_lazy("pages, REST and live views"),
+    "agent": gettext_lazy("watches devices and jobs"),
+    "worker": gettext_lazy("starts jobs, sends messages"),
+    "redis": gettext_lazy("carries wake-ups"),
+    "database": gettext_lazy("jobs, people, history"),
+    "disk": gettext_lazy("code, logs, checkpoints"),
+    "backup": gettext_lazy("what a broken disk leaves you"),
+    "sandbox": gettext_lazy("keeps jobs apart"),
+    "queue": gettext_lazy("jobs that wait"),
 }
 STATES = {"ok": ("succeeded", "good"), "warning": ("warning", "warning"), "failing": ("failed", "bad")}
 
@@ -58,12 +60,12 @@ def server(request: HttpRequest) -> HttpResponse:
 
 
 def _row(part: PartOut) -> Row:
-    kind, _, name = part.name.partition(" ")
+    kind, _space, name = part.name.partition(" ")
     if kind == "node":
         return {
             "part": part,
             "name": name,
-            "does": "another server, which lends its devices",
+            "does": _("another server, which lends its devices"),
             "look": STATES[part.state],
         }
-    return {"part": part, "name": NAMES[kind], "does": DOES[kind], "look": STATES[part.state]}
+    return {"part": part, "name": str(NAMES[kind]), "does": str(DOES[kind]), "look": STATES[part.state]}

@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 from django.views.decorators.http import require_GET
 
 from berth import words
@@ -47,15 +49,15 @@ MOST_EVENTS = 100
 TOLD_LINES = 12  # of the log, in what says why it failed; the log itself follows below
 
 EXIT_WORDS = {
-    "user_error": "The script ended with an error",
-    "oom_gpu": "It ran out of GPU memory",
-    "oom_cpu": "It ran out of memory",
-    "signal": "A signal ended it",
-    "hang": "It made no progress and was ended",
-    "lost": "Its processes were lost",
-    "gpu_fault": "A GPU failed under it",
-    "infra": "It could not be started",
-    "timeout": "It reached its time limit",
+    "user_error": mark("The script ended with an error"),
+    "oom_gpu": mark("It ran out of GPU memory"),
+    "oom_cpu": mark("It ran out of memory"),
+    "signal": mark("A signal ended it"),
+    "hang": mark("It made no progress and was ended"),
+    "lost": mark("Its processes were lost"),
+    "gpu_fault": mark("A GPU failed under it"),
+    "infra": mark("It could not be started"),
+    "timeout": mark("It reached its time limit"),
 }
 
 
@@ -167,7 +169,7 @@ def _kept(job: Job, row: Checkpoint, generation: Generation | None) -> KeptCheck
     return KeptCheckpoint(
         row=row,
         called=checkpoints.called(generation),
-        label=row.name if row.step is None else f"step {row.step}",
+        label=row.name if row.step is None else _("step {step}").format(step=row.step),
         url=url,
         files=tuple(
             CheckpointFile(file.path.rpartition("/")[2], f"{url}/files/{quote(file.path)}", file.size_bytes)
@@ -182,7 +184,9 @@ def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
     if held_s is None or held_s < 1:
         return ""
     hours = held_s / 3600
-    return f"{hours:.1f} device-hours" if hours >= 0.1 else f"{words.duration(held_s)} of device time"
+    if hours >= 0.1:
+        return _("{hours} device-hours").format(hours=f"{hours:.1f}")
+    return _("{time} of device time").format(time=words.duration(held_s))
 
 
 class Seam(TypedDict):
@@ -270,7 +274,7 @@ def request_rows(job: Job, request: HttpRequest) -> list[tuple[str, str]]:
         **rights.texts_of(job, request.user.pk),
     }
     return [
-        (field.label, field.text(spec[field.name]))
+        (_(field.label), forms.shown_text(field, spec[field.name]))
         for field in FIELDS
         if field.form and field.name not in SHOWN_APART
         if spec[field.name] != forms.DEFAULTS[field.name]
@@ -297,7 +301,7 @@ def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
     tail = COLOUR.sub("", display_text(ended.log_tail.encode())) if ended.log_tail else ""
     trace = failure.read_trace(job, tail)
     return {
-        "title": EXIT_WORDS[ended.kind],
+        "title": _(EXIT_WORDS[ended.kind]),
         "kind": ended.kind,
         "detail": "" if Fact.read(job.why).tells(Fact.read(ended.ending)) else ended.exit_detail,
         "rank": first.get("rank"),

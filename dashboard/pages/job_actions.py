@@ -6,6 +6,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from berth.job_fields import BY_NAME
@@ -51,27 +52,25 @@ Act = Callable[[HttpRequest, Job], tuple[Job, str]]
 
 def _cancel(request: HttpRequest, job: Job) -> tuple[Job, str]:
     job = _steer(request, job, "cancel")
-    return job, "Cancelled." if job.is_final else "Stopping; its processes have time to shut down."
+    return job, _("Cancelled.") if job.is_final else _("Stopping; its processes have time to shut down.")
 
 
 def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(request, job, "hold"), "Held; it starts after you release it."
+    return _steer(request, job, "hold"), _("Held; it starts after you release it.")
 
 
 def _release(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(request, job, "release"), "Released; it is back in the queue."
+    return _steer(request, job, "release"), _("Released; it is back in the queue.")
 
 
 def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(
-        request, job, "checkpoint"
-    ), "Requested a checkpoint; it appears in the list once it is verified."
+    said = _("Requested a checkpoint; it appears in the list once it is verified.")
+    return _steer(request, job, "checkpoint"), said
 
 
 def _profile(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(
-        request, job, "profile"
-    ), "Profiling the next steps; where their time goes appears under System."
+    said = _("Profiling the next steps; where their time goes appears under System.")
+    return _steer(request, job, "profile"), said
 
 
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
@@ -81,7 +80,7 @@ def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
     )
-    return changed, f"Checkpoints that match {glob} are kept from now on."
+    return changed, _("Checkpoints that match {glob} are kept from now on.").format(glob=glob)
 
 
 def _change(request: HttpRequest, job: Job) -> tuple[Job, str]:
@@ -97,22 +96,27 @@ def _change(request: HttpRequest, job: Job) -> tuple[Job, str]:
     data, errors = forms.read_fields({field: value}, [])
     name = plan_changes.IN_PLACE[field]
     if errors or name not in data:
-        raise Malformed(" ".join(errors.get(field, [f"Give a value for {BY_NAME[name].label}."])))
+        raise Malformed(
+            " ".join(errors.get(field, [_("Give a value for {field}.").format(field=_(BY_NAME[name].label))]))
+        )
     changed = intake.update(signed_in(request), job, {name: data[name]})
     steering.note(
         signed_in(request), job, "job.changed", f"Changed {name}.", address=audit.address_of(request)
     )
-    return changed, f"Changed: {BY_NAME[name].label} {BY_NAME[name].text(data[name])}."
+    value = forms.shown_text(BY_NAME[name], data[name])
+    return changed, _("Changed: {field} {value}.").format(field=_(BY_NAME[name].label), value=value)
 
 
 def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:
     made = steering.retry(signed_in(request), job, address=audit.address_of(request))
-    return made, f"Submitted again as {made.name} #{made.short_id}."
+    said = _("Submitted again as {name} #{id}.")
+    return made, said.format(name=made.name, id=made.short_id)
 
 
 def _resume(request: HttpRequest, job: Job) -> tuple[Job, str]:
     made = steering.retry(signed_in(request), job, resume=True, address=audit.address_of(request))
-    return made, f"Submitted as {made.name} #{made.short_id}; it resumes from the newest checkpoint."
+    said = _("Submitted as {name} #{id}; it resumes from the newest checkpoint.")
+    return made, said.format(name=made.name, id=made.short_id)
 
 
 def _lighter(request: HttpRequest, job: Job) -> tuple[Job, str]:
@@ -127,7 +131,8 @@ def _lighter(request: HttpRequest, job: Job) -> tuple[Job, str]:
     kept = Checkpoint.objects.filter(job=job).exists()
     address = audit.address_of(request)
     made = steering.retry(signed_in(request), job, resume=kept, plan=lighter.plan, address=address)
-    return made, f"Submitted as {made.name} #{made.short_id}: {lighter.change}."
+    said = _("Submitted as {name} #{id}: {change}.")
+    return made, said.format(name=made.name, id=made.short_id, change=lighter.change)
 
 
 ACTIONS: dict[str, Act] = {

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.html import conditional_escape as escape
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from berth import words
@@ -113,7 +114,7 @@ def peek(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "row": line.row,
         "may_steer": line.may_steer,
         "curve": curves.path_of(job) if job.metric_seq else "",
-        "facts": [(each.label, text) for each in facts if (text := each.cell(line))],
+        "facts": [(each.title, text) for each in facts if (text := each.cell(line))],
         "arguments": [(name, job_columns.plain(value)) for name, value in job.arguments.items()],
         "values": [(name, words.value(rows.recorded(value))) for name, value in job.last_values.items()],
     }
@@ -127,16 +128,17 @@ def save_view(request: HttpRequest) -> HttpResponse:
     given = {key: text[0] for key, text in parse_qs(request.POST.get("query", "")[:4000].lstrip("?")).items()}
     query = urlencode({key: text for key, text in given.items() if key in job_table.STATE})
     if not name or len(query) > 2000:
-        messages.error(request, "Give the view a name of up to 60 letters.")
+        messages.error(request, _("Give the view a name of up to 60 letters."))
         return redirect(f"{reverse('jobs')}?{query[:2000]}")
     try:
         with transaction.atomic():
             JobView.objects.update_or_create(
                 name=name, owner=user, defaults={"query": query}, create_defaults={"query": query, "created_at": timezone.now()}
             )  # fmt: skip
-        messages.success(request, f"The view {name} is saved for everybody.")
+        messages.success(request, _("The view {name} is saved for everybody.").format(name=name))
     except IntegrityError:
-        messages.error(request, f"Somebody else has a view with the name {name}. Choose another name.")
+        said = _("Somebody else has a view with the name {name}. Choose another name.")
+        messages.error(request, said.format(name=name))
     return redirect(f"{reverse('jobs')}?{query}")
 
 
@@ -146,9 +148,9 @@ def remove_view(request: HttpRequest, view_id: int) -> HttpResponse:
     view = get_object_or_404(JobView, pk=view_id)
     user = signed_in(request)
     if view.owner_id != user.pk and not user.is_staff:
-        raise PermissionDenied("Only the person who saved this view and admins may remove it.")
+        raise PermissionDenied(_("Only the person who saved this view and admins may remove it."))
     view.delete()
-    messages.success(request, f"The view {view.name} is removed.")
+    messages.success(request, _("The view {name} is removed.").format(name=view.name))
     return redirect("jobs")
 
 
@@ -184,7 +186,7 @@ def lines(table: JobTable, found: list[Job]) -> list[ShownRow]:
 
 
 def _cell_start(placed: job_columns.Placed) -> str:
-    return format_html('<td class="{}" data-label="{}">', placed.classes, placed.column.label)
+    return format_html('<td class="{}" data-label="{}">', placed.classes, placed.column.title)
 
 
 def _line(job: Job, labels: list[str], user: Any) -> job_columns.Line:
@@ -251,7 +253,7 @@ def _grouped(table: JobTable, names: job_table.Names) -> dict[str, Any]:
 
 def _narrowed(table: JobTable) -> list[dict[str, str]]:
     """Filters without a field of their own, each with the address without it."""
-    said = {"array": "array", "sweep": "sweep", "arg": ""}
+    said = {"array": _("array"), "sweep": _("sweep"), "arg": ""}
     return [
         {"text": f"{said[name]} {table.wanted[name]}".strip(), "without": table.address(**{name: ""})}
         for name in said
@@ -282,11 +284,11 @@ def _offered(table: JobTable, names: job_table.Names) -> list[dict[str, Any]]:
     found = [f"arg:{name}" for name in names.arguments] + [f"metric:{name}" for name in names.metrics]
     keys = dict.fromkeys([*chosen, *job_columns.BY_KEY, *found])
     columns = [column for key in keys if (column := job_columns.column_of(key))]
-    kinds = {"arg": "argument", "metric": "metric"}
+    kinds = {"arg": _("argument"), "metric": _("metric")}
     return [
         {
             "key": each.key,
-            "label": each.label,
+            "label": each.title,
             "kind": kinds.get(each.key.partition(":")[0], ""),
             "is_chosen": each.key in chosen,
         }
@@ -296,8 +298,8 @@ def _offered(table: JobTable, names: job_table.Names) -> list[dict[str, Any]]:
 
 def _groupings(names: job_table.Names) -> list[tuple[str, str]]:
     return [
-        *((key, label) for key, label in job_table.GROUPS.items()),
-        *((f"arg:{name}", f"argument {name}") for name in names.arguments),
+        *((key, _(label)) for key, label in job_table.GROUPS.items()),
+        *((f"arg:{name}", _("argument {name}").format(name=name)) for name in names.arguments),
     ]
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
@@ -112,7 +113,9 @@ def _bars(value: media.Histogram) -> list[Bar]:
             round(HEIGHT - HEIGHT * count / most, 2),
             round(width * 0.92, 2),
             round(HEIGHT * count / most, 2),
-            f"{edges[at]:.4g} to {edges[at + 1]:.4g}: {count:,}",
+            _("{low} to {high}: {count}").format(
+                low=f"{edges[at]:.4g}", high=f"{edges[at + 1]:.4g}", count=f"{count:,}"
+            ),
         )
         for at, count in enumerate(counts)
     ]

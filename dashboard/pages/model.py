@@ -6,12 +6,14 @@ from urllib.parse import quote
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from berth.metric_names import in_order
 from dashboard.pages import media
 from dashboard.pages.reader import signed_in
 from dashboard.parts import recipe_forms, recipe_reports
+from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import NotFound, OrchestratorError
 from orchestrator.jobs import checkpoints, promotion
 from orchestrator.jobs.results import printable
@@ -43,6 +45,10 @@ class Files:
     listed: list[tuple[str, int]]
     more: int
     problem: str = ""
+
+    @property
+    def number(self) -> int:
+        return len(self.listed) + self.more
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def show(
         "services": services[shown.pk],
         "readers": promotion.readers_of([shown], user, MOST_READERS, recipes=False)[shown.pk],
         "forms": recipe_forms.shown_forms(refused),
-        "gpu_choices": recipe_forms.GPUS,
+        "gpu_choices": recipe_forms.gpu_choices(),
         "why_no_recipe": files.problem or _why_no_recipe(shown, origin.job),
         **_service_form(shown, refused),
         "download": f"/api/v1/models/{quote(dataset.reference)}/download",
@@ -163,7 +169,9 @@ def _problem_of_checkpoint(model: ModelVersion, job: Job | None) -> str:
             return ""
     except NotFound:
         pass
-    return "The job no longer keeps this checkpoint. The model has copies of its files, so nothing is lost."
+    return _(
+        "The job no longer keeps this checkpoint. The model has copies of its files, so nothing is lost."
+    )
 
 
 def _files(model: ModelVersion) -> Files:
@@ -171,11 +179,13 @@ def _files(model: ModelVersion) -> Files:
         found, is_cut = list_files(promotion.folder_of(model))
         is_whole = is_cut or promotion.is_whole(model, found)
     except (OrchestratorError, OSError) as error:
-        return Files([], 0, f"The files of this version cannot be read: {error}")
+        return Files(
+            [], 0, _("The files of this version cannot be read: {why}").format(why=sentence_of(error))
+        )
     listed = [(printable(each.path), each.status.st_size) for each in found[:MOST_FILES]]
     problem = ""
     if not is_whole:
-        problem = (
+        problem = _(
             "The files of this version are damaged: they are not those that were kept. "
             "Make it again from its job, or use another version."
         )
@@ -185,11 +195,11 @@ def _files(model: ModelVersion) -> Files:
 def _why_no_recipe(model: ModelVersion, job: Job | None) -> str:
     """Why no job can be made from the model; empty: one can."""
     if model.job_id is None:
-        return "The job that it came from is gone, and with it the code that builds the model."
+        return _("The job that it came from is gone, and with it the code that builds the model.")
     if job is None:
-        return "You may not see the job that it came from, so its code cannot run."
+        return _("You may not see the job that it came from, so its code cannot run.")
     if not job.bundle and job.checkout is None:
-        return f"The code of job {job.short_id} is gone, so nothing can build the model."
+        return _("The code of job {job} is gone, so nothing can build the model.").format(job=job.short_id)
     return ""
 
 

@@ -5,6 +5,7 @@ from urllib.parse import quote
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
 from dashboard.pages import model, rest_form
 from dashboard.parts import recipe_forms
@@ -18,7 +19,7 @@ def run_recipe(request: HttpRequest, reference: str) -> HttpResponse:
     answer = _call(request, reference, "recipes")
     if answer.status_code >= 400:
         return _refuse(request, reference, request.POST.get("recipe", ""), answer)
-    messages.success(request, "Submitted the job. What comes of it will stand below, under Reports.")
+    messages.success(request, _("Submitted the job. What comes of it will stand below, under Reports."))
     return redirect("model", reference=reference)
 
 
@@ -28,7 +29,7 @@ def serve(request: HttpRequest, reference: str) -> HttpResponse:
     answer = _call(request, reference, "service")
     if answer.status_code >= 400:
         return _refuse(request, reference, recipe_forms.SERVE, answer)
-    messages.success(request, "Began the service; its first replica starts with the first request.")
+    messages.success(request, _("Began the service; its first replica starts with the first request."))
     return redirect("service", name=rest_form.told(answer)["name"])
 
 

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from berth.metric_names import in_order
@@ -85,7 +86,7 @@ def models(request: HttpRequest) -> HttpResponse:
         "rows": rows,
         "page": page,
         "wanted": wanted,
-        "recipe_choices": RECIPE_CHOICES,
+        "recipe_choices": [(kind, _(label)) for kind, label in RECIPE_CHOICES],
     }
     return render(request, "dashboard/models.html", context)
 
@@ -107,7 +108,7 @@ def _recipes_of(
             "kind": each.kind,
             "source": each.source_reference,
             "job": each.job_id if each.job_id in seen else None,
-            "detail": listing.say(each, listing.report_of(each)) or (each.job.state if each.job else "gone"),
+            "detail": listing.say(each, listing.report_of(each)) or _(each.job.state if each.job else "gone"),
         }
         if each.source_id in made_from and len(made_from[each.source_id]) < MOST_RECIPES:
             made_from[each.source_id].append(row)

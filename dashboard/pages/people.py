@@ -11,6 +11,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -23,7 +25,11 @@ from orchestrator.models import Pool, Right, Role
 from orchestrator.people import audit, invitations, new_people, newcomers, rights, roster
 
 PAGE = 50
-LIVES = {DAY_S: "1 day", 7 * DAY_S: "7 days", 30 * DAY_S: "30 days"}
+LIVES = {
+    DAY_S: gettext_lazy("1 day"),
+    7 * DAY_S: gettext_lazy("7 days"),
+    30 * DAY_S: gettext_lazy("30 days"),
+}
 
 
 @require_GET
@@ -119,7 +125,7 @@ def invite(request: HttpRequest) -> HttpResponse:
 def join(request: HttpRequest, text: str) -> HttpResponse:
     """The page behind an invitation's link: choose a name and a password, or sign in elsewhere."""
     if request.user.is_authenticated:
-        messages.error(request, "You have an account already. Sign out first to use an invitation.")
+        messages.error(request, _("You have an account already. Sign out first to use an invitation."))
         return redirect("overview")
     form = {name: request.POST.get(name, "")[:254] for name in ("username", "email")}
     errors: dict[str, list[str]] = {}
@@ -131,7 +137,7 @@ def join(request: HttpRequest, text: str) -> HttpResponse:
             password = request.POST.get("password", "")
             return sign_in_steps.begin(request, _join(request, text, password, form))
     except NotFound as error:
-        over = {"sentence": sentence_of(error), "title": "This invitation is over"}
+        over = {"sentence": sentence_of(error), "title": _("This invitation is over")}
         return render(request, "dashboard/invitation_over.html", over, status=error.status)
     except OrchestratorError as error:
         errors, status = messages_of(error, "username"), error.status

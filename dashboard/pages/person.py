@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages import rest_form
@@ -19,7 +20,7 @@ from dashboard.pages.reader import DAY_S, signed_in
 from orchestrator.models import Role, Scope, Token
 from orchestrator.people import new_people, rights, roster, second_factor
 
-LIVES = {30 * DAY_S: "30 days", 90 * DAY_S: "90 days", 365 * DAY_S: "1 year"}
+LIVES = {30 * DAY_S: _("30 days"), 90 * DAY_S: _("90 days"), 365 * DAY_S: _("1 year")}
 
 
 @rest_form.answers_form("people")

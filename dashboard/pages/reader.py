@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from orchestrator.api.http.authentication import SAFE_METHODS
@@ -113,7 +114,9 @@ def is_compact(request: HttpRequest) -> bool:
 def set_theme(request: HttpRequest) -> HttpResponse:
     """Theme, density and, from a form that has them, single keys; in this browser."""
     from_script = request.headers.get("X-Requested-With") == "fetch"
-    answer: HttpResponse = JsonResponse({"detail": "Theme changed."}) if from_script else redirect("account")
+    answer: HttpResponse = (
+        JsonResponse({"detail": _("Theme changed.")}) if from_script else redirect("account")
+    )
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_S, samesite="Lax", httponly=True)

@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard.pages.job import answer, log_tail, shown_plan
@@ -51,7 +52,7 @@ def report_of(request: HttpRequest) -> HttpResponse:
         shown = read_shown(request, request.GET)
     except OrchestratorError as error:
         return _over(request, error)
-    return _as_file(request, _page(request, shown, address=lambda _: ""))
+    return _as_file(request, _page(request, shown, address=lambda _job: ""))
 
 
 @login_not_required
@@ -156,7 +157,7 @@ def _as_file(request: HttpRequest, page: HttpResponse, *, policy: str = POLICY) 
 
 
 def _over(request: HttpRequest, error: OrchestratorError) -> HttpResponse:
-    context = {"sentence": sentence_of(error), "title": "Nothing to see here"}
+    context = {"sentence": sentence_of(error), "title": _("Nothing to see here")}
     return render(request, "dashboard/shared_over.html", context, status=error.status)
 
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET
 
@@ -68,7 +69,7 @@ def add_app(request: HttpRequest) -> HttpResponse:
         factors.add_app(user, secret, request.POST.get("code", ""), address=address)
         request.session.pop(_NEW_APP, None)
 
-    return _act(request, add, "Added the app.")
+    return _act(request, add, _("Added the app."))
 
 
 @rest_form.answers_form("second-factor")
@@ -78,14 +79,14 @@ def add_passkey(request: HttpRequest) -> HttpResponse:
         name, credential = request.POST.get("name", ""), request.POST.get("passkey", "")
         factors.add_passkey(user, name, credential, address=address)
 
-    return _act(request, add, "Added the passkey.")
+    return _act(request, add, _("Added the passkey."))
 
 
 @rest_form.answers_form("second-factor")
 @sensitive_post_parameters("password")
 def remove(request: HttpRequest, factor_id: int) -> HttpResponse:
     return _act(
-        request, lambda user, address: factors.remove(user, factor_id, address=address), "Removed it."
+        request, lambda user, address: factors.remove(user, factor_id, address=address), _("Removed it.")
     )
 
 

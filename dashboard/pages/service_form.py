@@ -13,7 +13,7 @@ from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit import Code, filled, pool_choice, signer, take_code
 from dashboard.parts import forms, service_fields
-from dashboard.parts.said import messages_of
+from dashboard.parts.said import messages_of, said
 from orchestrator.api.http.errors import ProblemAnswer
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.exceptions import Forbidden, NotFound
@@ -35,8 +35,8 @@ class Form:
     status: int = 200
 
     def refuse(self, errors: dict[str, list[str]]) -> None:
-        for name, said in errors.items():
-            self.errors.setdefault(name, []).extend(said)
+        for name, texts in errors.items():
+            self.errors.setdefault(name, []).extend(texts)
 
     @property
     def runs_model(self) -> bool:
@@ -55,7 +55,7 @@ def new_service(request: HttpRequest) -> HttpResponse:
     if form.code.sha256:
         job["source"] = {"bundle": form.code.sha256}
     if not form.texts.get("command", "").strip():
-        form.refuse({"command": ["Give the command that answers, such as: python serve.py"]})
+        form.refuse({"command": [said("Give the command that answers, such as: python serve.py")]})
     body = {"name": form.texts.get("name", "").strip(), "job": job, **rules}
     if not form.errors:
         _send(request, form, "POST", "/api/v1/services", body)

@@ -7,11 +7,14 @@ from urllib.parse import quote
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
+from dashboard.parts.said import said
 from orchestrator.exceptions import Forbidden, NotFound
 from orchestrator.models import Job, Service
 from orchestrator.sentences import say_json
@@ -98,12 +101,14 @@ def _shown(request: HttpRequest, found: Service) -> dict[str, Any]:
     except Exception:
         logger.exception("Service %s cannot be shown", found.name)
         row, why = None, ""
-        problem = "What is stored of this service cannot be read. Change it, or remove it and begin it again."
+        problem = _(
+            "What is stored of this service cannot be read. Change it, or remove it and begin it again."
+        )
     return {
         "row": row,
         "service": found,
         "why": why,
-        "problem": problem or listing.problem_of(found),
+        "problem": problem or said(listing.problem_of(found)),
         "runs": listing.words_of(found),
         "address": request.build_absolute_uri(f"/serve/{found.name}/"),
         "is_mine": _may_steer(user, found),
@@ -115,8 +120,10 @@ def _needs(stored: dict[str, Any]) -> str:
     gpus, memory = stored.get("gpus", 1), stored.get("gpu_memory_gib")
     if not isinstance(gpus, int):
         return str(gpus)
-    needs = words.plural(gpus, "device") if gpus else "a CPU slot"
-    return f"{needs}, {words.value(memory)} GiB of it," if isinstance(memory, int | float) else needs
+    needs = ngettext("{n} device", "{n} devices", gpus).format(n=gpus) if gpus else _("a CPU slot")
+    if not isinstance(memory, int | float):
+        return needs
+    return _("{needs}, {memory} GiB of it,").format(needs=needs, memory=words.value(memory))
 
 
 def _may_steer(user: Any, found: Service) -> bool:

@@ -9,11 +9,12 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import sentence_of
+from dashboard.parts.said import said, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Pool
 from orchestrator.people import rights
@@ -39,13 +40,15 @@ def sessions(request: HttpRequest) -> HttpResponse:
     context = {
         "nav": "sessions",
         "now": [
-            (row, SIGNS[row.activity.sign] if row.activity else None) for row in rows if not row.job.is_final
+            (row, [_(text) for text in SIGNS[row.activity.sign]] if row.activity else None)
+            for row in rows
+            if not row.job.is_final
         ],
         "ended": [row for row in rows if row.job.is_final],
         "pools": [pool.name for pool in Pool.objects.order_by("name") if rights.may_submit(user, pool)],
         "shares_origin": not settings.ENVIRONMENT.sessions.own_origins,
         "has_port": settings.ENVIRONMENT.sessions.port > 0,
-        "port_problem": second_port.problem(settings.HOME.services),
+        "port_problem": said(second_port.problem(settings.HOME.services)),
     }
     return render(request, "dashboard/sessions.html", context)
 

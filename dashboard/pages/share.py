@@ -6,13 +6,15 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import DAY_S, signed_in
 from dashboard.pages.report import read_shown
+from dashboard.parts.said import said, sentence_of
 from dashboard.parts.showing import Shown
-from orchestrator.exceptions import NotFound, OrchestratorError
+from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Job, ProjectMember, ShareLink, Visibility
 from orchestrator.people import rights
 from orchestrator.sharing import links, projects
@@ -32,7 +34,7 @@ def share(request: HttpRequest) -> HttpResponse:
         try:
             shown = read_shown(request, given)
         except OrchestratorError as problem:
-            error, status = str(problem), problem.status
+            error, status = sentence_of(problem), problem.status
     url = ""
     if "download" in request.POST:
         return redirect(f"{reverse('report-of')}?{_address_of(named, given.getlist('show'))}")
@@ -45,9 +47,9 @@ def share(request: HttpRequest) -> HttpResponse:
         "url": url,
         "error": error,
         "query": _address_of(named, []),
-        "sections": links.SECTIONS,
+        "sections": {name: _(text) for name, text in links.SECTIONS.items()},
         "chosen": given.getlist("show") or list(links.USUAL_SECTIONS),
-        "lives": LIVES,
+        "lives": {seconds: _(text) for seconds, text in LIVES.items()},
         "life": given.get("expires_in_s:number", str(7 * DAY_S)),
         "links": _links(request),
         **_job_context(request, shown),
@@ -66,7 +68,7 @@ def _address_of(named: dict[str, str], shows: list[str]) -> str:
 def _make(request: HttpRequest, shown: Shown | None) -> tuple[str, str, int]:
     """The address of a new link, or the reason why it was not made, and the status of the answer."""
     if shown is None:
-        return "", str(NotFound("Name what to show: jobs, a sweep or a project.")), 400
+        return "", _("Name what to show: jobs, a sweep or a project."), 400
     form = rest_form.read_fields(request.POST)
     body: dict[str, Any] = {
         "kind": _kind(shown),
@@ -110,7 +112,7 @@ def _job_context(request: HttpRequest, shown: Shown | None) -> dict[str, Any]:
         "jobs": found,
         "may_share": all(rights.may_steer(user, each) for each in found),
         "projects": _projects_of(job) if job else [],
-        "visibilities": Visibility.choices,
+        "visibilities": [(value, _(text)) for value, text in Visibility.choices],
     }
 
 
@@ -120,6 +122,10 @@ def _projects_of(job: Job) -> list[str]:
     return sorted({*own, *([job.project_id] if job.project_id else [])})
 
 
-def _links(request: HttpRequest) -> list[tuple[ShareLink, str]]:
+def _links(request: HttpRequest) -> list[tuple[ShareLink, str, str]]:
+    """The reader's links, each with what it shows and the names of its sections."""
     found = ShareLink.objects.open().filter(owner=signed_in(request)).select_related("sweep", "project")
-    return [(link, links.title_of(link)) for link in found.prefetch_related("jobs")[:MOST_LINKS]]
+    return [
+        (link, said(links.title_of(link)), ", ".join(_(name) for name in link.shows))
+        for link in found.prefetch_related("jobs")[:MOST_LINKS]
+    ]

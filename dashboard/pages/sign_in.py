@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import URLPattern, URLResolver, include, path, reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.generic import RedirectView, TemplateView
 
 from berth import words
@@ -33,7 +34,9 @@ class SignInForm(AuthenticationForm):
             self.wait_s = sign_in_limits.wait_s(account, address, timezone.now())
         if self.wait_s:
             raise ValidationError(
-                f"Too many wrong passwords; try again in {words.duration(self.wait_s)}.",
+                _("Too many wrong passwords; try again in {duration}.").format(
+                    duration=words.duration(self.wait_s)
+                ),
                 code="limited",
             )
         try:
@@ -45,7 +48,7 @@ class SignInForm(AuthenticationForm):
         super().confirm_login_allowed(user)
         if rights.is_service(user):
             raise ValidationError(
-                "This is a program's account, which signs in by tokens only.", code="service"
+                _("This is a program's account, which signs in by tokens only."), code="service"
             )
 
 

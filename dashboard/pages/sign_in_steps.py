@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from berth import words
-from dashboard.parts.said import messages_of
+from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, TooMany
 from orchestrator.people import audit, passwords, second_factor, sign_in_limits
 from orchestrator.people.sessions import SECOND_FACTOR
@@ -114,7 +114,7 @@ def give_factor(request: HttpRequest) -> HttpResponse:
             _remember(request, user, proved=True)
             return _go_on(request, user)
         except OrchestratorError as refusal:
-            error, status = str(refusal), refusal.status
+            error, status = sentence_of(refusal), refusal.status
     keys = bool(second_factor.passkeys(user))
     context = {
         "person": user,
@@ -176,7 +176,7 @@ def enrol(request: HttpRequest) -> HttpResponse:
             answer["Cache-Control"] = "no-store"
             return answer
         except OrchestratorError as refusal:
-            error, status = str(refusal), refusal.status
+            error, status = sentence_of(refusal), refusal.status
     secret = request.session.setdefault(_NEW_APP, second_factor.new_secret())
     link, picture = second_factor.picture_of(user, secret)
     context = {"person": user, "error": error, "link": link, "picture": picture, "secret": secret}

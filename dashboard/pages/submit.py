@@ -13,6 +13,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from berth.field import JobField
@@ -191,7 +192,8 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
         texts["env"] = ""  # names alone would set the variables to empty values
     texts["from"] = str(earlier.pk)
     texts |= {name: request.GET[name][: forms.MOST_TEXT] for name in LINKED & request.GET.keys()}
-    name = f"the code of {earlier.name} #{earlier.short_id}" if earlier.bundle else ""
+    said_code = _("the code of {name} #{id}").format(name=earlier.name, id=earlier.short_id)
+    name = said_code if earlier.bundle else ""
     return texts, Code(earlier.bundle, name)
 
 
@@ -205,7 +207,7 @@ def _page(
 ) -> HttpResponse:
     chosen = chosen_data(request, texts)
     pools = [pool_choice(pool) for pool in Pool.objects.prefetch_related("devices")]
-    shown = {"file", "git_url", *forms.LABELS}
+    shown = {"file", "git_url", *forms.BY_FORM_NAME}
     if code.sha256:
         code.signed = signer(request).sign(code.sha256)
     context = {
@@ -280,6 +282,8 @@ class PoolChoice(TypedDict):
 
 class FilledField(TypedDict):
     field: JobField
+    label: str
+    hint: str
     value: str
     errors: list[str]
     control: str
@@ -302,6 +306,8 @@ def filled(
     return [
         {
             "field": field,
+            "label": forms.label_of(field),
+            "hint": forms.hint_of(field),
             "value": texts.get(field.form_name, ""),
             "errors": errors.get(field.form_name, []),
             "control": _control(field, texts.get(field.form_name, "")),

@@ -45,9 +45,14 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
             errors = messages_of(error)
     named = {forms.FORM_NAMES.get(name, name): said for name, said in errors.items()}
     return {
-        "errors": [(forms.LABELS.get(name, ""), " ".join(said)) for name, said in named.items()],
+        "errors": [(_label(name), " ".join(said)) for name, said in named.items()],
         "command": command,
     }
+
+
+def _label(name: str) -> str:
+    field = forms.BY_FORM_NAME.get(name)
+    return forms.label_of(field) if field else ""
 
 
 def _show(found: SubmitPreview) -> dict[str, Any]:

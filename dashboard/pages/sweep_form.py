@@ -8,6 +8,8 @@ from uuid import UUID
 import yaml
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from berth.job_fields import STARTS
@@ -29,15 +31,15 @@ FIRST_ROWS = 3
 MOST_EARLIER = 20  # ended sweeps to learn from
 # The kinds of a row, and what stands before its values in the short form.
 KINDS = (
-    ("log", "number (log scale)", "log:"),
-    ("float", "number", "float:"),
-    ("int", "whole number", "int:"),
-    ("int-log", "whole number (log)", "int-log:"),
-    ("choice", "one of these", "choice:"),
-    ("bool", "true or false", ""),
-    ("fixed", "always the same", "fixed:"),
+    ("log", gettext_lazy("number (log scale)"), "log:"),
+    ("float", gettext_lazy("number"), "float:"),
+    ("int", gettext_lazy("whole number"), "int:"),
+    ("int-log", gettext_lazy("whole number (log)"), "int-log:"),
+    ("choice", gettext_lazy("one of these"), "choice:"),
+    ("bool", gettext_lazy("true or false"), ""),
+    ("fixed", gettext_lazy("always the same"), "fixed:"),
 )
-PREFIXES = {kind: prefix for kind, _, prefix in KINDS}
+PREFIXES = {kind: prefix for kind, _text, prefix in KINDS}
 DIRECTIONS = ("minimize", "maximize")
 SAMPLERS = ("auto", "tpe", "random", "grid", "cmaes", "gp", "nsga2")
 TEXTS = (
@@ -291,7 +293,11 @@ def _start_from(request: HttpRequest) -> Filled:
         **forms.texts_of(earlier, shown=rights.texts_of(earlier, request.user.pk)),
         "name": f"{earlier.name} sweep"[:180],
     }
-    return Filled(texts, rows, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}"))
+    return Filled(
+        texts,
+        rows,
+        Code(earlier.bundle, _("the code of {job}").format(job=f"{earlier.name} #{earlier.short_id}")),
+    )
 
 
 def _ready_rows(name: str) -> list[Row]:
@@ -300,8 +306,8 @@ def _ready_rows(name: str) -> list[Row]:
         return []
     rows = []
     for flag in flags_of(name):
-        setting, _, text = flag.partition("=")
-        kind, _, values = text.partition(":")
+        setting, _equals, text = flag.partition("=")
+        kind, _colon, values = text.partition(":")
         rows.append(Row(setting, kind, values))
     return rows
 
@@ -322,10 +328,15 @@ def _page(request: HttpRequest, form: Filled) -> HttpResponse:
         ],
         "rows": form.rows + [Row() for _ in range(FIRST_ROWS - len(form.rows))],
         "ready": [
-            {"name": name, "from": request.GET.get("from", ""), **ready._asdict()}
+            {
+                "name": name,
+                "from": request.GET.get("from", ""),
+                "title": _(ready.title.lower()),
+                "help": _(ready.help),
+            }
             for name, ready in READY.items()
         ],
-        "kinds": [(kind, text) for kind, text, _ in KINDS],
+        "kinds": [(kind, text) for kind, text, _prefix in KINDS],
         "directions": DIRECTIONS,
         "samplers": SAMPLERS,
         "earlier": Sweep.objects.visible_to(request.user).filter(ended_at__isnull=False)[:MOST_EARLIER],

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from berth import words
@@ -78,9 +79,10 @@ def sweep(request: HttpRequest, sweep_id: UUID) -> HttpResponse:
     found = _visible(request, sweep_id)
     rows = sweep_rows.rows_of(found)
     in_order, sort = sweep_rows.ordered(rows, request.GET.get("sort", "value")[:80])
-    best, *_ = [*sorted((row for row in rows if row.value is not None), key=lambda row: row.cost), None]
+    best, *_worse = [*sorted((row for row in rows if row.value is not None), key=lambda row: row.cost), None]
     names = list(found.space)
-    further = [metric.name for metric in metrics_of(found)[1:]]
+    goals = metrics_of(found)
+    further = [metric.name for metric in goals[1:]]
     front = sweep_rows.front_of(found, rows)
     used_s = used_device_s(found)
     context = {
@@ -98,11 +100,13 @@ def sweep(request: HttpRequest, sweep_id: UUID) -> HttpResponse:
         "used_percent": _percent(used_s, found.max_device_s),
         "device_hours": None if found.max_device_s is None else round(found.max_device_s / HOUR_S, 4),
         "trials_percent": _percent(len(rows), found.max_trials),
-        "rungs": rungs_of(found),
+        "goals": goals,
+        "rungs": ", ".join(words.value(rung) for rung in rungs_of(found)),
         "importance": sweep_rows.shares(found, rows),
         "columns": _columns(names, further, sort),
         "further": further,
         "front": front,
+        "front_metrics": f" {_('and')} ".join(metric.name for metric in goals),
         "learns_from": Sweep.objects.visible_to(request.user).filter(pk__in=found.learns_from),
         "rows": [
             {
@@ -122,7 +126,7 @@ def _cells(row: sweep_rows.Row, names: list[str], further: list[str]) -> SafeStr
     """The further values and the settings of one row; thousands of them cost too much as nodes of a template."""
     values = [
         "" if value is None else words.value(value)
-        for _, value in zip_longest(further, row.further[: len(further)])
+        for _name, value in zip_longest(further, row.further[: len(further)])
     ]
     texts = [*values, *(row.cell(name) for name in names)]
     return format_html_join("", '<td class="mono">{}</td>', ((text,) for text in texts))
@@ -144,7 +148,7 @@ def _may_steer(request: HttpRequest, sweep: Sweep) -> bool:
 
 
 def _warnings(sweep: Sweep, rows: list[sweep_rows.Row]) -> list[str]:
-    return [SETTINGS_IGNORED] if ignores_settings(row.reports[0] for row in rows if row.reports) else []
+    return [_(SETTINGS_IGNORED)] if ignores_settings(row.reports[0] for row in rows if row.reports) else []
 
 
 def _percent(used: float, limit: float | None) -> float | None:
@@ -153,7 +157,7 @@ def _percent(used: float, limit: float | None) -> float | None:
 
 def _columns(names: list[str], further: list[str], sort: str) -> list[dict[str, Any]]:
     """The columns that the table can be ordered by; the one that orders it turns round at the next click."""
-    columns = [("number", "Trial"), ("state", "State"), ("value", ""), ("time", "Device time")]
+    columns = [("number", _("Trial")), ("state", _("State")), ("value", ""), ("time", _("Device time"))]
     columns += [(f"further.{place}", name) for place, name in enumerate(further)]
     columns += [(f"set.{name}", name) for name in names]
     return [

@@ -8,6 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from berth import words
@@ -18,17 +20,22 @@ from orchestrator.people import rights
 from orchestrator.people.ledger import JOB
 from orchestrator.people.usage import OTHERS, Usage, UsageRow
 
-PERIODS = {"1": "the last day", "7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days"}
-GROUPS = {"owner": "by person", "pool": "by pool", "day": "by day"}
+PERIODS = {
+    "1": gettext_lazy("the last day"),
+    "7": gettext_lazy("the last 7 days"),
+    "30": gettext_lazy("the last 30 days"),
+    "90": gettext_lazy("the last 90 days"),
+}
+GROUPS = {"owner": gettext_lazy("by person"), "pool": gettext_lazy("by pool"), "day": gettext_lazy("by day")}
 MOST_BARS = 40
 USES = {
-    JOB: "jobs",
-    "idle": "idle",
-    "foreign": "others' processes",
-    "reserved": "kept for a job",
-    "drained": "drained",
-    "failed": "out of order",
-    "unknown": "unknown",
+    JOB: gettext_lazy("jobs"),
+    "idle": gettext_lazy("idle"),
+    "foreign": gettext_lazy("others' processes"),
+    "reserved": gettext_lazy("kept for a job"),
+    "drained": gettext_lazy("drained"),
+    "failed": gettext_lazy("out of order"),
+    "unknown": gettext_lazy("unknown"),
 }
 
 
@@ -102,7 +109,7 @@ class UseShare(TypedDict):
 
 def _row(row: UsageRow) -> UsageWords:
     return {
-        "key": "everybody else" if row.key == OTHERS else row.key,
+        "key": _("everybody else") if row.key == OTHERS else row.key,
         "used": _hours(row.gpu_s),
         "failed": _hours(row.failed_s),
         "idle": _hours(row.idle_s),
@@ -130,7 +137,7 @@ def _total(found: Usage) -> UsageRow:
 def _uses(found: Usage) -> list[UseShare]:
     return [
         {
-            "name": USES[use],
+            "name": str(USES[use]),
             "hours": _hours(seconds),
             "percent": round(100 * seconds / found.device_s, 1) if found.device_s else 0.0,
             "use": use,
@@ -144,7 +151,7 @@ def _chart(found: Usage) -> dict[str, list[Any]]:
     """GPU-hours of each row as good, lost and idle parts that add up."""
     rows = found.rows[:MOST_BARS]
     return {
-        "keys": ["everybody else" if row.key == OTHERS else row.key for row in rows],
+        "keys": [_("everybody else") if row.key == OTHERS else row.key for row in rows],
         "good": [round((row.gpu_s - row.wasted_s) / HOUR_S, 3) for row in rows],
         "failed": [round(row.failed_s / HOUR_S, 3) for row in rows],
         "idle": [round(row.idle_s / HOUR_S, 3) for row in rows],

@@ -8,11 +8,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from berth import words
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import messages_of
+from dashboard.parts.said import messages_of, said
 from orchestrator.exceptions import Forbidden, Malformed, Sentence
 from orchestrator.models import Pool
 from orchestrator.people import rights
@@ -21,11 +23,12 @@ from orchestrator.scheduler.forecast.replay_runs import ReplayState
 from orchestrator.scheduler.forecast.replays import Question
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 
-PERIODS = {"7": "7 days", "14": "14 days", "28": "28 days", "90": "90 days"}
+PERIODS = (7, 14, 28, 90)  # days
 HOUR_S = 3600
 LOOK_AGAIN_S = 2
 _KEY = re.compile(r"[0-9a-f]{32}")
 _NUMBER = re.compile(r"[+-]?\d{1,4}")
+_COUNTED = re.compile(r"(?P<n>[\d,]+) devices? (?:(?P<change>more|fewer)|cut into (?P<slices>\d+))")
 
 
 @require_http_methods(["GET", "POST"])
@@ -56,11 +59,11 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
         pools,
         fields={"pool": question.pool, "days": str(question.days)},
         state=state,
-        problem=found.get("problem", ""),
+        problem=said(found.get("problem", "")),
         rows=[_row(row) for row in answer["rows"]] if answer else [],
         job_count=answer["jobs"] if answer else 0,
         device_count=answer["devices"] if answer else 0,
-        period=PERIODS.get(str(question.days), f"{question.days} days"),
+        period=_days(question.days),
     )
     if state == ReplayState.RUNNING:
         page["Refresh"] = f"{LOOK_AGAIN_S}; url={reverse('whatif-answer', args=[key])}"
@@ -91,7 +94,7 @@ def _question(fields: Mapping[str, Any], pools: list[str]) -> Question:
     pool, days = fields.get("pool", pools[0]), fields.get("days", "28")
     if pool not in pools:
         raise Malformed("There is no such pool.", fields={"pool": ["choose a pool that you operate"]})
-    if days not in PERIODS:
+    if days not in map(str, PERIODS):
         raise Malformed("There is no such time.", fields={"days": ["choose one from the list"]})
     more, split = _number(fields, "more"), _number(fields, "split")
     slices = _number(fields, "slices") or MOST_SLICES
@@ -137,7 +140,7 @@ def _show(
     context = {
         "nav": "usage",
         "pools": pools,
-        "periods": PERIODS,
+        "periods": {str(days): _days(days) for days in PERIODS},
         "fields": {
             "pool": fields.get("pool", pools[0]),
             "days": fields.get("days", "28"),
@@ -152,12 +155,30 @@ def _show(
     return render(request, "dashboard/whatif.html", context, status=status)
 
 
+def _days(days: int) -> str:
+    return ngettext("{n} day", "{n} days", days).format(n=days)
+
+
+def _variant(name: str) -> str:
+    """The name of a variant, as an answer keeps it, in the reader's language."""
+    found = _COUNTED.fullmatch(name)
+    if found is None:
+        return _(name)
+    n = int(found["n"].replace(",", ""))
+    if found["slices"]:
+        said_cut = ngettext("{n} device cut into {slices}", "{n} devices cut into {slices}", n)
+        return said_cut.format(n=found["n"], slices=found["slices"])
+    if found["change"] == "more":
+        return ngettext("{n} device more", "{n} devices more", n).format(n=found["n"])
+    return ngettext("{n} device fewer", "{n} devices fewer", n).format(n=found["n"])
+
+
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     found = row["summary"]
     if found is None:
-        return {"name": row["name"], "left_out": row["left_out"]}
+        return {"name": _variant(row["name"]), "left_out": row["left_out"]}
     return {
-        "name": row["name"],
+        "name": _variant(row["name"]),
         "left_out": row["left_out"],
         "jobs": found["jobs"],
         "mean_wait": words.duration(found["mean_wait_s"]),

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils.translation import gettext
 
 from orchestrator.facts.events import Happened
 from orchestrator.models import Attempt, Job, JobEvent, Lease
@@ -34,8 +35,9 @@ def device_marks(job: Job, attempts: Sequence[Attempt]) -> list[DeviceMark]:
 
 def _moments(job: Job, attempts: Sequence[Attempt]) -> Iterator[tuple[datetime, str, str]]:
     for event in JobEvent.objects.filter(job=job).of(Happened.SLOWED_DOWN).order_by("-number")[:MOST]:
-        device, by = str(event.data.get("device", "its device")), str(event.data.get("by", "itself"))
-        yield event.at, "slowed", f"{device} was slowed down by {by}"
+        device = str(event.data.get("device") or gettext("its device"))
+        by = str(event.data.get("by") or gettext("itself"))
+        yield event.at, "slowed", gettext("{device} was slowed down by {by}").format(device=device, by=by)
     seen: set[tuple[datetime, str, str]] = set()
     for own in (lease for attempt in attempts for lease in attempt.leases.all()):
         if own.memory_bytes is not None:  # a whole device has no neighbours
@@ -51,11 +53,13 @@ def _neighbours_of(own: Lease) -> Iterator[tuple[datetime, str, str]]:
         others = others.filter(started_at__lt=own.ended_at)
     for other in others.select_related("attempt__job__owner", "device").order_by("-pk")[:MOST]:
         job = other.attempt.job
-        who = f"{job.name} of {job.owner.get_username()}"
+        who = gettext("{job} of {owner}").format(job=job.name, owner=job.owner.get_username())
         if other.started_at > own.started_at:
-            yield other.started_at, "came", f"{who} came onto {other.device.label}"
+            came = gettext("{who} came onto {device}").format(who=who, device=other.device.label)
+            yield other.started_at, "came", came
         if other.ended_at is not None and (own.ended_at is None or other.ended_at < own.ended_at):
-            yield other.ended_at, "left", f"{who} left {other.device.label}"
+            left = gettext("{who} left {device}").format(who=who, device=other.device.label)
+            yield other.ended_at, "left", left
 
 
 def _steps(job: Job, attempts: Sequence[Attempt], times: Sequence[datetime]) -> dict[datetime, int | None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Job
@@ -44,7 +45,7 @@ def code_changes(old: Job, new: Job) -> CodeChanges:
     try:
         before, after = _contents(old), _contents(new)
     except NotFound:
-        return CodeChanges([], why="The code of one of these jobs is not kept here.")
+        return CodeChanges([], why=_("The code of one of these jobs is not kept here."))
     paths = sorted(
         path for path in before.keys() | after.keys() if _differ(before.get(path), after.get(path))
     )
@@ -65,16 +66,16 @@ def _differ(old: tuple[Path, int] | None, new: tuple[Path, int] | None) -> bool:
 
 
 def _change(path: str, old: tuple[Path, int] | None, new: tuple[Path, int] | None) -> FileChange:
-    what = "added" if old is None else "removed" if new is None else "changed"
+    what = _("added") if old is None else _("removed") if new is None else _("changed")
     if any(each and each[1] > LARGEST_BYTES for each in (old, new)):
-        return FileChange(path, what, [], "It is too large to be shown here.")
+        return FileChange(path, what, [], _("It is too large to be shown here."))
     texts = [each[0].read_bytes() if each else b"" for each in (old, new)]
     if any(b"\0" in text for text in texts):
-        return FileChange(path, what, [], "It is no text.")
+        return FileChange(path, what, [], _("It is no text."))
     before, after = (display_text(text).splitlines() for text in texts)
     lines = list(_lines(difflib.unified_diff(before, after, lineterm="", n=AROUND)))
     return FileChange(
-        path, what, lines[:MOST_LINES], "The rest is left out." if len(lines) > MOST_LINES else ""
+        path, what, lines[:MOST_LINES], _("The rest is left out.") if len(lines) > MOST_LINES else ""
     )
 
 

@@ -7,11 +7,16 @@ from datetime import datetime
 from statistics import mean, stdev
 from typing import Any
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
+from django.utils.translation import ngettext
+
 from berth import words
 from berth.arguments import by_name, number_or_text
 from berth.job_fields import SETTINGS
 from berth.metric_names import in_loss_order, lower_is_better
 from dashboard.parts.code_changes import versions
+from dashboard.parts.forms import shown_text
 from dashboard.parts.rows import main_loss, recorded
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.people import rights
@@ -19,7 +24,20 @@ from orchestrator.people import rights
 SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 MOST_METRICS = 40
 MANY_TIMES = 10  # above this, "12 times" says more than a percentage
-ONE_RUN = "1 run, no spread"
+ONE_RUN = mark("1 run, no spread")
+OWN_ROWS = frozenset(
+    {
+        mark("state"),
+        mark("code"),
+        mark("steps done"),
+        mark("s/step"),
+        mark("peak memory a device"),
+        mark("run time"),
+        mark("device-hours"),
+        mark("attempts"),
+        mark("spread"),
+    }
+)
 SMALL_CHANGE = 0.005  # of the baseline; less is not worth a number
 
 
@@ -40,6 +58,11 @@ class Row:
     differs: bool
     note: str = ""
     numbers: Sequence[float | None] = ()  # what the row sorts by; texts where it has none
+
+    @property
+    def title(self) -> str:
+        """The name in the reader's language; settings, arguments and metrics are named as programs name them."""
+        return _(self.name) if self.name in OWN_ROWS else self.name
 
 
 def compare(
@@ -70,7 +93,7 @@ def settings_that_differ(before: Job, after: Job, reader_id: int | None) -> list
 def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list[Row]:
     specs = [{**job.spec.model_dump(mode="json"), **rights.texts_of(job, reader_id)} for job in jobs]
     rows = [
-        _texts(field.name, [field.text(spec[field.name]) for spec in specs], baseline)
+        _texts(field.name, [shown_text(field, spec[field.name]) for spec in specs], baseline)
         for field in SETTINGS
         if field.name not in SPLIT
     ]
@@ -96,7 +119,7 @@ def _results(
     ]
     step_s = [1 / job.steps_per_s if job.steps_per_s else None for job in jobs]
     return [
-        _texts("state", [job.state for job in jobs], baseline),
+        _texts("state", [_(job.state) for job in jobs], baseline),
         *(
             _numbers(
                 name,
@@ -108,7 +131,7 @@ def _results(
             for name in _metrics(jobs)
         ),
         _numbers("steps done", [job.step for job in jobs], baseline),
-        _numbers("s/step", step_s, baseline, note="lower is better", lower=True),
+        _numbers("s/step", step_s, baseline, note=_("lower is better"), lower=True),
         _numbers("peak memory a device", peaks, baseline, unit="size"),
         _numbers("run time", run_s, baseline, unit="duration"),
         _numbers(
@@ -124,19 +147,23 @@ def _results(
 def _spread(jobs: Sequence[Job]) -> Row:
     """Spread over each job's array; always shown, since it says how far to trust the other rows."""
     cells = [Cell(spread_over_array(job)) for job in jobs]
-    return Row("spread", cells, differs=True, note="loss, mean ± standard deviation")
+    return Row("spread", cells, differs=True, note=_("loss, mean ± standard deviation"))
 
 
 def spread_over_array(job: Job) -> str:
     """Mean and spread of the main loss over the array's successful members; a rerun member counts once."""
     if job.array_id is None:
-        return ONE_RUN
+        return _(ONE_RUN)
     ended = Job.objects.filter(array_id=job.array_id, state=JobState.SUCCEEDED).order_by("pk")
     newest = {index: main_loss(values) for index, values in ended.values_list("array_index", "last_values")}
     losses = [loss[1] for loss in newest.values() if loss and math.isfinite(loss[1])]
     if len(losses) < 2:
-        return f"{words.plural(len(losses), 'run')} of its array ended, no spread"
-    return f"{words.value(mean(losses))} ± {stdev(losses):.2g} over {len(losses)} runs"
+        said = ngettext(
+            "{n} run of its array ended, no spread", "{n} runs of its array ended, no spread", len(losses)
+        )
+        return said.format(n=len(losses))
+    around = f"{words.value(mean(losses))} ± {stdev(losses):.2g}"
+    return _("{mean} over {n} runs").format(mean=around, n=len(losses))
 
 
 def _metrics(jobs: Sequence[Job]) -> list[str]:
@@ -173,7 +200,9 @@ def _texts(name: str, texts: Sequence[str], baseline: int) -> Row:
 
 def _note(name: str) -> str:
     lower = lower_is_better(name)
-    return "last value" if lower is None else f"{'lower' if lower else 'higher'} is better"
+    if lower is None:
+        return _("last value")
+    return _("lower is better") if lower else _("higher is better")
 
 
 def _numbers(
@@ -229,7 +258,7 @@ def _change(value: float | None, base: float | None) -> str:
     if value is None or not base or not math.isfinite(value / base):
         return ""
     if value / base >= MANY_TIMES:
-        return f"{words.value(round(value / base))} times"
+        return _("{n} times").format(n=words.value(round(value / base)))
     change = (value - base) / abs(base)
     return f"{change:+.0%}".replace("%", " %") if abs(change) >= SMALL_CHANGE else ""
 

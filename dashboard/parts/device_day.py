@@ -9,6 +9,8 @@ from urllib.parse import quote
 import numpy as np
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from numpy.typing import NDArray
 
 from berth import words
@@ -28,10 +30,10 @@ ERRORS = (Happened.DEVICE_ERROR, Happened.DEVICE_FAULTY, Happened.SLOWED_DOWN)
 MOST_ERRORS = 20
 # Name of the measure, title, unit, and factor to the unit.
 CHARTS = (
-    ("memory_used_bytes", "Memory in use", "GiB", 1 / words.GIB),
-    ("utilization_percent", "Use", "%", 1.0),
-    ("temperature_c", "Temperature", "°C", 1.0),
-    ("power_w", "Power", "W", 1.0),
+    ("memory_used_bytes", gettext_lazy("Memory in use"), "GiB", 1 / words.GIB),
+    ("utilization_percent", pgettext_lazy("of a device", "Use"), "%", 1.0),
+    ("temperature_c", gettext_lazy("Temperature"), "°C", 1.0),
+    ("power_w", gettext_lazy("Power"), "W", 1.0),
 )
 
 
@@ -107,7 +109,7 @@ def draw_charts(device: Device, day: Day) -> list[Chart]:
     read = history.read(device.pk, start_s, end_s, POINTS)
     tops = {"memory_used_bytes": device.memory_bytes / words.GIB, "utilization_percent": 100.0}
     return [
-        _draw(read[name], (start_s, end_s), title, unit, factor, tops.get(name))
+        _draw(read[name], (start_s, end_s), str(title), unit, factor, tops.get(name))
         for name, title, unit, factor in CHARTS
         if name in read
     ]
@@ -182,7 +184,9 @@ def troubles(device: Device, day: Day) -> list[Trouble]:
         Trouble(
             span.started_at,
             day.place(span.started_at),
-            f"Out of order for {words.duration((span.lasted_until(day.end) - span.started_at).total_seconds())}.",
+            _("Out of order for {duration}.").format(
+                duration=words.duration((span.lasted_until(day.end) - span.started_at).total_seconds())
+            ),
         )
         for span in spans.order_by("-started_at")[:MOST_ERRORS]
     ]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import QueryDict
+from django.utils.translation import gettext
 
 from berth.arguments import WrongUse, duration_s
 from berth.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
@@ -23,7 +24,7 @@ MAIN = tuple(field for field in FIELDS if field.form == "main")
 MORE = tuple(field for field in FIELDS if field.form == "more")
 DEFAULTS: Mapping[str, Any] = JobSpec().model_dump(mode="json")
 FORM_NAMES = {field.name: field.form_name for field in FIELDS}  # where messages about a field stand
-LABELS = {field.form_name: field.form_label for field in FIELDS}
+BY_FORM_NAME = {field.form_name: field for field in FIELDS}
 MOST_TEXT = 100_000
 GIT_FIELDS = ("url", "ref", "key")  # of the form; each has git_ before it
 _ZONE = re.compile(r"([Zz]|[+-]\d\d:\d\d)$")
@@ -31,6 +32,25 @@ _WITHOUT_SECONDS = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", re.ASCII)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)  # as bash writes a text with line ends
 _ESCAPES = {"n": "\n", "r": "\r"}
+
+
+def label_of(field: JobField) -> str:
+    """What a field's control is called, with the unit of its number."""
+    return f"{gettext(field.label)}, {gettext(field.unit)}" if field.unit else gettext(field.label)
+
+
+def shown_text(field: JobField, value: Any) -> str:
+    """A value as pages show it: yes and no in the reader's language, all else as it was given."""
+    text = field.text(value)
+    return gettext(text) if field.kind in ("switch", "count") else text
+
+
+def hint_of(field: JobField) -> str:
+    """What the form says below a control, in the reader's language."""
+    parts = [gettext(f"{field.help}."), field.how_to_type and gettext(field.how_to_type)]
+    if field.empty:
+        parts.append(gettext("Empty: {meaning}.").format(meaning=gettext(field.empty)))
+    return " ".join(filter(None, parts))
 
 
 class _Unreadable(Exception):

@@ -9,6 +9,8 @@ from django.db.models.expressions import Combinable
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Coalesce, Now
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 
 from berth import words
 from dashboard.parts.rows import OwnRow, recorded
@@ -45,6 +47,15 @@ class Column:
     always: bool = False
     is_number: bool = False
     hint: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label in the reader's language; the name of an argument or a metric is nobody's words."""
+        return self.label if ":" in self.key else _(self.label)
+
+    @property
+    def tip(self) -> str:
+        return _(self.hint) if self.hint else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +125,11 @@ def _sweep(line: Line) -> str:
 
 def _array(line: Line) -> str:
     job = line.job
-    return UNSET if job.array is None else f"{job.array_index} of #{job.array.pk.hex[-8:]}"
+    return (
+        UNSET
+        if job.array is None
+        else _("{index} of #{array}").format(index=job.array_index, array=job.array.pk.hex[-8:])
+    )
 
 
 def _tags(line: Line) -> str:
@@ -124,7 +139,7 @@ def _tags(line: Line) -> str:
 COLUMNS: tuple[Column, ...] = (
     Column(
         "state",
-        "State",
+        mark("State"),
         112,
         lambda one: tags.state(one.job.state, one.job.stop_reason),
         "state",
@@ -132,46 +147,50 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "progress",
-        "Progress",
+        mark("Progress"),
         88,
         lambda one: _live("progress", one.row["done"]),
         _SHARE_DONE,
         is_number=True,
     ),
-    Column("curve", "Curve", 112, _curve, hint="The main loss over its steps"),
+    Column("curve", mark("Curve"), 112, _curve, hint=mark("The main loss over its steps")),
     Column(
         "loss",
-        "Loss",
+        mark("Loss"),
         128,
         _loss,
         is_number=True,
-        hint="The main loss: its last value",
+        hint=mark("The main loss: its last value"),
     ),
     Column(
         "duration",
-        "Duration",
+        mark("Duration"),
         96,
         _lasted,
         _span("first_started_at", "ended_at"),
         is_number=True,
-        hint="From the first start to the end",
+        hint=mark("From the first start to the end"),
     ),
     Column(
         "devices",
-        "Devices",
+        mark("Devices"),
         128,
         lambda one: words.listed(one.row["devices"]) or one.row["needs"],
         "gpus",
         always=True,
     ),
-    Column("owner", "Owner", 96, lambda one: one.row["owner"], "owner__username", always=True),
-    Column("submitted", "Submitted", 112, lambda one: tags.when(one.job.submitted_at), "pk", always=True),
-    Column("ended", "Ended", 112, lambda one: tags.when(one.job.ended_at), "ended_at"),
-    Column("started", "Started", 112, lambda one: tags.when(one.job.first_started_at), "first_started_at"),
-    Column("waited", "Waited", 96, _waited, _span("submitted_at", "first_started_at"), is_number=True),
+    Column("owner", mark("Owner"), 96, lambda one: one.row["owner"], "owner__username", always=True),
+    Column(
+        "submitted", mark("Submitted"), 112, lambda one: tags.when(one.job.submitted_at), "pk", always=True
+    ),
+    Column("ended", mark("Ended"), 112, lambda one: tags.when(one.job.ended_at), "ended_at"),
+    Column(
+        "started", mark("Started"), 112, lambda one: tags.when(one.job.first_started_at), "first_started_at"
+    ),
+    Column("waited", mark("Waited"), 96, _waited, _span("submitted_at", "first_started_at"), is_number=True),
     Column(
         "priority",
-        "Priority",
+        mark("Priority"),
         80,
         lambda one: edit(one.job, "priority", one.may_steer),
         "priority",
@@ -180,33 +199,33 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "limit",
-        "Time limit",
+        mark("Time limit"),
         96,
         lambda one: edit(one.job, "time_limit_s", one.may_steer),
         "time_limit_s",
         is_number=True,
     ),
-    Column("project", "Project", 96, lambda one: one.job.project_id or "", "project_id"),
-    Column("pool", "Pool", 96, lambda one: one.job.pool_id, "pool_id", always=True),
-    Column("tags", "Tags", 160, _tags),
+    Column("project", mark("Project"), 96, lambda one: one.job.project_id or "", "project_id"),
+    Column("pool", mark("Pool"), 96, lambda one: one.job.pool_id, "pool_id", always=True),
+    Column("tags", mark("Tags"), 160, _tags),
     Column(
         "attempts",
-        "Attempts",
+        mark("Attempts"),
         80,
         lambda one: str(one.job.attempt_count or ""),
         "attempt_count",
         always=True,
         is_number=True,
     ),
-    Column("step", "Step", 96, lambda one: words.value(one.job.step), "step", is_number=True),
-    Column("rate", "Speed", 112, lambda one: one.row["rate"], "steps_per_s", is_number=True),
-    Column("array", "Array", 128, _array, "array_id"),
-    Column("sweep", "Sweep", 160, _sweep, "trial__sweep_id"),
-    Column("what", "What is going on", 320, lambda one: _live("sentence", one.row["sentence"])),
+    Column("step", mark("Step"), 96, lambda one: words.value(one.job.step), "step", is_number=True),
+    Column("rate", mark("Speed"), 112, lambda one: one.row["rate"], "steps_per_s", is_number=True),
+    Column("array", mark("Array"), 128, _array, "array_id"),
+    Column("sweep", mark("Sweep"), 160, _sweep, "trial__sweep_id"),
+    Column("what", mark("What is going on"), 320, lambda one: _live("sentence", one.row["sentence"])),
 )
 BY_KEY = {column.key: column for column in COLUMNS}
 USUAL = ("state", "progress", "curve", "loss", "duration", "devices", "submitted", "what")
-NAME = Column("name", "Job", 256, lambda one: one.job.name, "name", always=True)
+NAME = Column("name", mark("Job"), 256, lambda one: one.job.name, "name", always=True)
 
 
 def column_of(key: str) -> Column | None:
@@ -215,7 +234,7 @@ def column_of(key: str) -> Column | None:
         return NAME
     if len(key) > LONGEST_KEY:
         return None
-    kind, _, name = key.partition(":")
+    kind, _colon, name = key.partition(":")
     if not name:
         return BY_KEY.get(key)
     if kind == "arg":
@@ -225,12 +244,12 @@ def column_of(key: str) -> Column | None:
             104,
             lambda one: plain(one.job.arguments.get(name)),
             KeyTransform(name, "arguments"),
-            hint=f"The argument {name}",
+            hint=_("The argument {name}").format(name=name),
         )
     if kind == "metric":
         return Column(
             key, name, 112, lambda one: words.value(recorded(one.job.last_values.get(name))),
-            KeyTransform(name, "last_values"), is_number=True, hint=f"The last value of {name}",
+            KeyTransform(name, "last_values"), is_number=True, hint=_("The last value of {name}").format(name=name),
         )  # fmt: skip
     return None
 

@@ -4,18 +4,20 @@ from typing import NamedTuple
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 
 from berth.metric_names import chart_groups, chart_sections
 from orchestrator.models import Job
 from orchestrator.store.metrics.series import series_lengths
 
 PLACES = {
-    "charts": "Charts",
-    "log": "Log",
-    "system": "System",
-    "files": "Files",
-    "code": "Code",
-    "history": "History",
+    "charts": mark("Charts"),
+    "log": mark("Log"),
+    "system": mark("System"),
+    "files": mark("Files"),
+    "code": mark("Code"),
+    "history": mark("History"),
 }
 FIRST_CHARTS = 12  # as static/js/numbers.js draws at first
 
@@ -37,7 +39,7 @@ class Section(NamedTuple):
 
 def tabs(job: Job, current: str) -> list[Tab]:
     return [
-        Tab(name, title, key, reverse(f"job-place-{name}", args=[job.pk]), name == current)
+        Tab(name, _(title), key, reverse(f"job-place-{name}", args=[job.pk]), name == current)
         for key, (name, title) in enumerate(PLACES.items(), 1)
     ]
 

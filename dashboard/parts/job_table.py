@@ -16,6 +16,8 @@ from django.db.models import F, JSONField, QuerySet
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
 from django.http import QueryDict
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as mark
 from pydantic import ValidationError
 
 from berth import words
@@ -32,13 +34,13 @@ from orchestrator.models.jobs import JobQuerySet
 FILTERS = ("q", "state", "owner", "tag", "project", "pool", "array", "sweep", "arg")
 STATE = (*FILTERS, "cols", "sort", "group", "by")  # all that a view keeps
 GROUPS = {
-    "array": "array",
-    "sweep": "sweep",
-    "tag": "tag",
-    "project": "project",
-    "owner": "owner",
-    "state": "state",
-    "pool": "pool",
+    "array": mark("array"),
+    "sweep": mark("sweep"),
+    "tag": mark("tag"),
+    "project": mark("project"),
+    "owner": mark("owner"),
+    "state": mark("state"),
+    "pool": mark("pool"),
 }
 SAMPLED = 300  # newest jobs whose arguments and metrics are offered as columns
 MOST_OFFERED = 60
@@ -236,7 +238,9 @@ class Group:
 
     @property
     def said(self) -> str:
-        return ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in sorted(self.states.items()))
+        return ", ".join(
+            f"{count} {gettext(state).replace('_', ' ')}" for state, count in sorted(self.states.items())
+        )
 
     @property
     def mean(self) -> str:
@@ -305,7 +309,9 @@ def _name(table: JobTable, found: dict[Any, Group]) -> None:
         )  # fmt: skip
     for key, group in found.items():
         text = words.value(key) if isinstance(key, int | float) else str(key)
-        group.title = f"without {kind}" if key is None else titles.get(key, text)
+        group.title = (
+            gettext("without {kind}").format(kind=gettext(kind)) if key is None else titles.get(key, text)
+        )
         if kind in {"array", "sweep"} and key:
             group.title += f" #{str(key)[-8:]}"
         if key is None:

@@ -7,6 +7,8 @@ from typing import Literal, NotRequired, TypedDict
 from uuid import UUID
 
 from django.conf import settings
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_noop as mark
 
 from berth import words
 from dashboard.parts.memory_map import LEGEND, MemoryPart, memory_parts
@@ -30,10 +32,15 @@ ONE_BAR = timedelta(minutes=1)  # a job's attempts with a shorter gap are drawn 
 NAMED_PERCENT = 3.0  # a narrower bar has no room for a name, nor for a finger: targets are 24 px wide
 EDGE_PERCENT = 2.5
 ROW_PX = 26
-MEMORY = "memory"
+MEMORY = mark("memory")
 MOST_MEMORY = timedelta(days=1)  # a week of 64 devices is a gigabyte of readings
 SAID_PERCENT = 8.0  # a narrower idle time has no room for its label
-USES = {Use.FOREIGN: "external", Use.RESERVED: "kept", Use.DRAINED: "drained", Use.FAILED: "failed"}
+USES = {
+    Use.FOREIGN: mark("external"),
+    Use.RESERVED: mark("kept"),
+    Use.DRAINED: mark("drained"),
+    Use.FAILED: mark("failed"),
+}
 
 
 class Merged(TypedDict):
@@ -129,8 +136,8 @@ def show_lanes(chosen: str, now: datetime) -> TimelineView:
     return {
         "ranges": [{"name": each, "line": f"{each}{suffix}", "chosen": each == name} for each in names],
         "views": [
-            {"name": "jobs", "line": name, "chosen": not by_memory},
-            {"name": MEMORY, "line": f"{name}, {MEMORY}", "chosen": by_memory},
+            {"name": gettext("jobs"), "line": name, "chosen": not by_memory},
+            {"name": gettext(MEMORY), "line": f"{name}, {MEMORY}", "chosen": by_memory},
         ],
         "now_at": window.place(now),
         "ticks": _ticks(window),
@@ -150,7 +157,7 @@ def _memory_lanes(window: Window, now: datetime) -> Lanes:
             }
             for device in devices
         ],
-        "note": LEGEND,
+        "note": str(LEGEND),
     }
 
 
@@ -219,9 +226,10 @@ def _classes(bar: Bar) -> str:
 
 def _title(bar: Bar, lasted: str) -> str:
     job = bar.job
-    planned = "planned, " if bar.planned else ""
-    unknown = ", end not known" if bar.end is None else ""
-    return f"{job.name} #{job.short_id}, {job.owner.get_username()}: {planned}{lasted}{unknown}"
+    planned = [gettext("planned")] if bar.planned else []
+    unknown = [gettext("end not known")] if bar.end is None else []
+    told = ", ".join([*planned, lasted, *unknown])
+    return f"{job.name} #{job.short_id}, {job.owner.get_username()}: {told}"
 
 
 def _parts(
@@ -235,7 +243,13 @@ def _parts(
         width = round(window.place(span.lasted_until(now)) - left, 2)
         if width >= LEAST_PERCENT:
             others.append(
-                {"kind": "other", "left": left, "width": width, "use": USES[Use(span.use)], "who": span.owner}
+                {
+                    "kind": "other",
+                    "left": left,
+                    "width": width,
+                    "use": gettext(USES[Use(span.use)]),
+                    "who": span.owner,
+                }
             )
     ran: list[JobPart | OtherPart] = [bar for bar in own if not bar["planned"]]
     taken = sorted([*ran, *others], key=lambda one: one["left"])
@@ -274,7 +288,8 @@ def _idle(
     ]:
         width = round(left - at, 2)
         if width > 2 * LEAST_PERCENT:
-            said = f"idle {words.duration(span_s * width / 100)}" if width >= SAID_PERCENT else ""
+            time = words.duration(span_s * width / 100)
+            said = gettext("idle {time}").format(time=time) if width >= SAID_PERCENT else ""
             parts.append({"kind": "idle", "left": at, "width": width, "said": said})
         at = max(at, right)
     return parts
@@ -297,9 +312,17 @@ def _ticks(window: Window) -> list[Tick]:
 def _note(kept: Sequence[JobPart], hidden: int, found: Timeline, now: datetime) -> str:
     running = {one["bar"].device_id for one in kept if not one["planned"] and one["until"] >= now}
     planned = {one["job"].pk for one in kept if one["bar"].rank is None}
-    said = f"{len(running)} of {words.plural(len(found.devices), 'device')} {'is' if len(found.devices) == 1 else 'are'} in use"
+    total = len(found.devices)
+    in_use = ngettext("{n} of {total} device is in use", "{n} of {total} devices are in use", total)
+    said = [in_use.format(n=len(running), total=total)]
     if planned:
-        said += f"; {words.plural(len(planned), 'waiting job has', 'waiting jobs have')} a planned place"
-    left_out = f" {hidden} short ones are left out." if hidden else ""
-    older = " Older ones are left out." if found.truncated else ""
-    return f"{said}. Solid: was; dotted: planned; grey: idle.{left_out}{older}"
+        placed = ngettext(
+            "{n} waiting job has a planned place", "{n} waiting jobs have a planned place", len(planned)
+        )
+        said.append(placed.format(n=len(planned)))
+    sentences = ["; ".join(said) + ".", gettext("Solid: was; dotted: planned; grey: idle.")]
+    if hidden:
+        sentences.append(gettext("{n} short ones are left out.").format(n=hidden))
+    if found.truncated:
+        sentences.append(gettext("Older ones are left out."))
+    return " ".join(sentences)

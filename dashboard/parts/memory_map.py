@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Literal, TypedDict
 
 import numpy as np
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from berth import words
 from orchestrator.models import Device
@@ -11,7 +13,7 @@ from orchestrator.store.metrics.device_history import DeviceHistory
 
 CELLS = 96  # in the past part of the window
 LEVELS = 10  # of the colour scale in berth.css
-LEGEND = "Memory in use, the most in each cell; dark: empty, bright: full."
+LEGEND = gettext_lazy("Memory in use, the most in each cell; dark: empty, bright: full.")
 
 
 class MemoryPart(TypedDict):
@@ -58,7 +60,8 @@ def memory_parts(
             )
     for part in parts:
         ago = words.duration((CELLS - part["since"]) * cell_s)
-        part["said"] = f"from {ago} ago: {words.size(part['used'])} of {words.size(device.memory_bytes)}"
+        used, whole = words.size(part["used"]), words.size(device.memory_bytes)
+        part["said"] = _("from {ago} ago: {used} of {whole}").format(ago=ago, used=used, whole=whole)
     return parts
 
 

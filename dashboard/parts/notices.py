@@ -6,6 +6,8 @@ from typing import TypedDict
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened, SweepFact
@@ -19,13 +21,18 @@ KEPT = timedelta(days=14)
 MOST = 60
 MOST_COUNTED = 9
 SAID = {
-    JobState.RUNNING: "started",
-    JobState.SUCCEEDED: "finished",
-    JobState.FAILED: "failed",
-    JobState.TIMED_OUT: "reached its time limit",
-    JobState.CANCELLED: "was cancelled",
-    JobState.BACKOFF: "failed and will be retried",
-    JobState.UNKNOWN: "can no longer be seen",
+    JobState.RUNNING: mark("started"),
+    JobState.SUCCEEDED: mark("finished"),
+    JobState.FAILED: mark("failed"),
+    JobState.TIMED_OUT: mark("reached its time limit"),
+    JobState.CANCELLED: mark("was cancelled"),
+    JobState.BACKOFF: mark("failed and will be retried"),
+    JobState.UNKNOWN: mark("can no longer be seen"),
+}
+SWEEP_SAID = {
+    SweepState.ENDED: mark("ended"),
+    SweepState.STOPPED: mark("has stopped"),
+    SweepState.FAILED: mark("has failed"),
 }
 
 
@@ -47,9 +54,9 @@ def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[No
             "state": event.to_state,
             "of_sweep": False,
             "about": event.job,
-            "said": "look at it"
+            "said": _("look at it")
             if event.from_state == event.to_state
-            else SAID.get(JobState(event.to_state), event.to_state),
+            else _(SAID.get(JobState(event.to_state), event.to_state)),
             "why": "" if adds_nothing(event) else event.reason,
             "at": event.at,
         }
@@ -60,7 +67,7 @@ def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[No
             "state": sweep.state,
             "of_sweep": True,
             "about": sweep,
-            "said": "ended" if sweep.state == SweepState.ENDED else f"has {sweep.state}",
+            "said": _(SWEEP_SAID.get(SweepState(sweep.state), sweep.state)),
             "why": say_json(sweep.why),
             "at": sweep.ended_at,
         }
@@ -75,7 +82,7 @@ def adds_nothing(event: JobEvent) -> bool:
     first_run = (
         event.kind == Happened.RUNS and event.data.keys() == {"attempt"} and event.data["attempt"] == 1
     )
-    return event.kind == Ended.FINISHED or first_run
+    return (event.kind == Ended.FINISHED and not event.data) or first_run
 
 
 def count_unseen(request: HttpRequest, now: datetime) -> int:

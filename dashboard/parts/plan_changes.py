@@ -3,24 +3,27 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict
 
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
 from berth import words
 from orchestrator.scheduler.forecast.whatif import Change
 
 # How to describe a change, and the field of the submit form with its text.
 _LIKE: dict[str, tuple[Callable[[Any], str], str, Callable[[Any], str]]] = {
-    "gpus": (lambda value: words.plural(int(value), "device"), "gpus", str),
+    "gpus": (lambda value: ngettext("{n} device", "{n} devices", int(value)).format(n=value), "gpus", str),
     "gpu_memory_gib": (
-        lambda value: f"{value:g} GiB or less on a shared device",
+        lambda value: _("{size} GiB or less on a shared device").format(size=f"{value:g}"),
         "gpu_memory_gib",
         lambda value: f"{value:g}",
     ),
     "time_limit_s": (
-        lambda value: f"a time limit of {words.duration(float(value))}",
+        lambda value: _("a time limit of {time}").format(time=words.duration(float(value))),
         "time_limit_h",
         lambda value: f"{value / 3600:.4g}",
     ),
-    "pool": (lambda value: f"pool {value}", "pool", str),
-    "priority": (lambda value: f"priority {value}", "priority", str),
+    "pool": (lambda value: _("pool {name}").format(name=value), "pool", str),
+    "priority": (lambda value: _("priority {number}").format(number=value), "priority", str),
 }
 
 

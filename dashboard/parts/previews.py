@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import BinaryIO, Literal
 
+from django.utils.translation import gettext as _
+
 from orchestrator.api.http.downloads import IMAGES
 from orchestrator.store.logs.text import COLOUR, display_text
 
@@ -62,15 +64,17 @@ def read_preview(path: str, file: BinaryIO, size_bytes: int) -> Preview:
     """Read the beginning of a file as its name says."""
     suffix = _suffix(path)
     if not size_bytes:
-        return Preview("none", why="The file is empty.")
+        return Preview("none", why=_("The file is empty."))
     if suffix in IMAGES:
         is_large = size_bytes > IMAGE_BYTES
-        return Preview("none", why="The picture is too large for a page.") if is_large else Preview("image")
+        return (
+            Preview("none", why=_("The picture is too large for a page.")) if is_large else Preview("image")
+        )
     data = file.read(READ_BYTES + 1)
     is_cut = len(data) > READ_BYTES
     data = _whole_lines(data[:READ_BYTES]) if is_cut else data
     if b"\0" in data or not has_preview(path):
-        return Preview("none", why="The file is not text that a page can show.")
+        return Preview("none", why=_("The file is not text that a page can show."))
     if suffix in TABLES and (table := _read_table(data, TABLES[suffix], is_cut=is_cut)) is not None:
         return table
     if suffix == ".json" and not is_cut and (text := _indented(data)) is not None:

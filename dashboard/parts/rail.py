@@ -5,8 +5,12 @@ from functools import cache
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 
 from orchestrator.models import Role
+
+LAB, SERVER = mark("Lab"), mark("Server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,33 +21,33 @@ class Place:
     name: str
     view: str  # name of its address
     icon: str
-    group: str = "Work"
+    group: str = mark("Work")
     for_staff: bool = False
     for_hosts: bool = False  # operators of every pool, and admins
 
 
 PLACES = (
-    Place("overview", "Overview", "overview", "overview"),
-    Place("queue", "Queue", "queue", "queue"),
-    Place("jobs", "Jobs", "jobs", "jobs"),
-    Place("compare", "Compare", "compare", "compare"),
-    Place("sweeps", "Sweeps", "sweeps", "sweeps"),
-    Place("projects", "Projects", "projects", "projects"),
-    Place("sessions", "Sessions", "sessions", "sessions"),
-    Place("services", "Services", "services", "services"),
-    Place("datasets", "Datasets", "datasets", "datasets"),
-    Place("models", "Models", "models", "models"),
-    Place("environments", "Environments", "environments", "environments"),
-    Place("benchmarks", "Benchmarks", "benchmarks", "benchmarks"),
-    Place("usage", "Usage", "usage", "usage", "Lab"),
-    Place("pools", "Pools", "pools", "pools", "Lab"),
-    Place("bookings", "Bookings", "bookings", "bookings", "Lab"),
-    Place("people", "People", "people", "people", "Lab", for_hosts=True),
-    Place("server", "Server", "server", "server", "Server", for_hosts=True),
-    Place("audit", "Audit", "audit", "audit", "Server", for_staff=True),
-    Place("documentation", "Docs", "documentation", "docs", "Server"),
-    Place("docs", "API docs", "api:openapi-view", "api", "Server"),
-    Place("admin", "Admin", "admin:index", "admin", "Server", for_staff=True),
+    Place("overview", mark("Overview"), "overview", "overview"),
+    Place("queue", mark("Queue"), "queue", "queue"),
+    Place("jobs", mark("Jobs"), "jobs", "jobs"),
+    Place("compare", mark("Compare"), "compare", "compare"),
+    Place("sweeps", mark("Sweeps"), "sweeps", "sweeps"),
+    Place("projects", mark("Projects"), "projects", "projects"),
+    Place("sessions", mark("Sessions"), "sessions", "sessions"),
+    Place("services", mark("Services"), "services", "services"),
+    Place("datasets", mark("Datasets"), "datasets", "datasets"),
+    Place("models", mark("Models"), "models", "models"),
+    Place("environments", mark("Environments"), "environments", "environments"),
+    Place("benchmarks", mark("Benchmarks"), "benchmarks", "benchmarks"),
+    Place("usage", mark("Usage"), "usage", "usage", LAB),
+    Place("pools", mark("Pools"), "pools", "pools", LAB),
+    Place("bookings", mark("Bookings"), "bookings", "bookings", LAB),
+    Place("people", mark("People"), "people", "people", LAB, for_hosts=True),
+    Place("server", mark("Server"), "server", "server", SERVER, for_hosts=True),
+    Place("audit", mark("Audit"), "audit", "audit", SERVER, for_staff=True),
+    Place("documentation", mark("Docs"), "documentation", "docs", SERVER),
+    Place("docs", mark("API docs"), "api:openapi-view", "api", SERVER),
+    Place("admin", mark("Admin"), "admin:index", "admin", SERVER, for_staff=True),
 )
 
 
@@ -72,10 +76,10 @@ def places_for(user: AbstractBaseUser | AnonymousUser) -> list[dict[str, str]]:
     return [
         {
             "nav": place.nav,
-            "name": place.name,
+            "name": _(place.name),
             "icon": place.icon,
             "url": addresses[place.nav],
-            "group": place.group,
+            "group": _(place.group),
         }
         for place in PLACES
         if place.nav in addresses and (staff or not place.for_staff) and (hosts or not place.for_hosts)

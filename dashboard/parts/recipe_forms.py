@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dashboard.parts.said import said
+
 SERVE = "serve"  # the form of a service, beside those of recipes
 GPUS = (("", "as its job had"), ("0", "none"), ("1", "1"))
 
@@ -202,7 +204,12 @@ def shown_forms(refused: Refused | None = None) -> list[ShownForm]:
     return [_shown(form, refused if refused and refused.kind == form.kind else None) for form in FORMS]
 
 
+def gpu_choices() -> list[tuple[str, str]]:
+    return [(value, said(text)) for value, text in GPUS]
+
+
 def _shown(form: RecipeForm, refused: Refused | None) -> ShownForm:
+    form = replace(form, title=said(form.title), about=said(form.about))
     own = (*form.fields, *([GATE] if form.has_gate else []), *([NAME] if form.makes_model else []))
     functions = (BUILDS, DATA, *([EVALUATE] if form.measures else []))
     return ShownForm(form, _filled(own, refused), _filled(functions, refused), refused)
@@ -210,5 +217,11 @@ def _shown(form: RecipeForm, refused: Refused | None) -> ShownForm:
 
 def _filled(fields: tuple[RecipeField, ...], refused: Refused | None) -> tuple[RecipeField, ...]:
     return tuple(
-        replace(each, text=refused.texts.get(each.name, "") if refused else each.value) for each in fields
+        replace(
+            each,
+            label=said(each.label),
+            hint=said(each.hint),
+            text=refused.texts.get(each.name, "") if refused else each.value,
+        )
+        for each in fields
     )

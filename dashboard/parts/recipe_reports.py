@@ -4,8 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from berth import words
+from dashboard.parts.said import said
 from orchestrator.models import Job, JobState, ModelRecipe, ModelVersion, RecipeOutcome
 from orchestrator.recipes import listing
 from orchestrator.recipes.report import MeasuredOut, MetricOut, ReportOut
@@ -51,7 +54,10 @@ class RecipeRow:
     def facts(self) -> list[tuple[str, str]]:
         """Figures of this recipe alone, some of which are words."""
         found = self.report.facts if self.report else {}
-        return [(name, _text(value)) for name, value in found.items()]
+        return [
+            (pgettext("of a report", name), _("yes") if value == "yes" else _text(value))
+            for name, value in found.items()
+        ]
 
     @property
     def asked(self) -> str:
@@ -81,9 +87,10 @@ def _row(recipe: ModelRecipe, job: Job | None, result: ModelVersion | None) -> R
     report = listing.report_of(recipe)
     if recipe.outcome:
         look, state = LOOKS[RecipeOutcome(recipe.outcome)]
+        state = said(state)
     else:
         look = JobState(recipe.job.state) if recipe.job else JobState.QUEUED
-        state = look.replace("_", " ")
+        state = said(look.replace("_", " "))
     return RecipeRow(
         recipe,
         report,
@@ -103,11 +110,12 @@ def figures_of(report: ReportOut) -> list[Figure]:
     rows = [Figure(name, _metric(before, name), _metric(after, name), _gate(report, name)) for name in names]
     if before or after:
         rows += [
-            Figure("size", *(words.size(each.size_bytes) if each else "" for each in (before, after))),
+            Figure(_("size"), *(words.size(each.size_bytes) if each else "" for each in (before, after))),
             Figure(
-                "latency", *(f"{words.value(each.latency_ms)} ms" if each else "" for each in (before, after))
+                _("latency"),
+                *(f"{words.value(each.latency_ms)} ms" if each else "" for each in (before, after)),
             ),
-            Figure("memory", *(words.size(each.memory_bytes) if each else "" for each in (before, after))),
+            Figure(_("memory"), *(words.size(each.memory_bytes) if each else "" for each in (before, after))),
         ]
     return rows
 
@@ -120,18 +128,23 @@ def _metric(measured: MeasuredOut | None, name: str) -> str:
         return ""
     if found.low is None or found.high is None:
         return words.value(found.value)
-    return f"{words.value(found.value)} ({words.value(found.low)} to {words.value(found.high)})"
+    return _("{value} ({low} to {high})").format(
+        value=words.value(found.value), low=words.value(found.low), high=words.value(found.high)
+    )
 
 
 def _gate(report: ReportOut, name: str) -> str:
     gate = report.gate
     if gate is None or gate.metric != name or gate.limit is None:
         return ""
-    side = "at least" if gate.higher_is_better else "at most"
-    return f"{'passed' if gate.passed else 'failed'}: {side} {words.value(gate.limit)}"
+    if gate.higher_is_better:
+        text = _("gate passed: at least {limit}") if gate.passed else _("gate failed: at least {limit}")
+    else:
+        text = _("gate passed: at most {limit}") if gate.passed else _("gate failed: at most {limit}")
+    return text.format(limit=words.value(gate.limit))
 
 
 def _text(value: object) -> str:
     if isinstance(value, list):
-        return " and ".join(map(str, value))
+        return f" {_('and')} ".join(map(str, value))
     return words.value(value) if isinstance(value, float) else str(value)

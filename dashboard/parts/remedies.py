@@ -5,6 +5,9 @@ import shlex
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
+
 from orchestrator.jobs import training_plans
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Attempt, Checkpoint, ExitKind, Job, JobState
 
@@ -46,9 +49,9 @@ class Choice:
     kind: str = ""  # "main" or "bad": how its button looks at the head of the page
 
 
-EDIT = Choice("edit", "Clone and edit")
-AGAIN = Choice("retry", "Run again")
-CANCEL = Choice("cancel", "Cancel", kind="bad")
+EDIT = Choice("edit", mark("Clone and edit"))
+AGAIN = Choice("retry", mark("Run again"))
+CANCEL = Choice("cancel", mark("Cancel"), kind="bad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,16 @@ def fixes(job: Job) -> list[Fix]:
     """Changes of the request that may cure the way it ended, the likeliest first."""
     match ending_of(job):
         case ExitKind.OOM_GPU:
-            return [*_half_batch(job), *_more("gpu_memory_gib", job, "on each device")]
+            return [
+                *_half_batch(job),
+                *_more("gpu_memory_gib", job, _("Clone with {size} GiB on each device")),
+            ]
         case ExitKind.OOM_CPU:
-            return _more("memory_gib", job, "main memory")
+            return _more("memory_gib", job, _("Clone with {size} GiB main memory"))
         case ExitKind.TIMEOUT:
             limit_s = job.time_limit_s
             return (
-                [Fix("Clone with twice the time", "time_limit_h", f"{2 * limit_s / 3600:g}")]
+                [Fix(_("Clone with twice the time"), "time_limit_h", f"{2 * limit_s / 3600:g}")]
                 if limit_s
                 else []
             )
@@ -93,13 +99,18 @@ def _half_batch(job: Job) -> list[Fix]:
         if _WHOLE.fullmatch(value) and int(value) > 1:
             half = str(int(value) // 2)
             changed = [*words[:place], f"{name}={half}" if equals else half, *words[place + 1 :]]
-            return [Fix(f"Clone with {name} {half}", "args", shlex.join(changed))]
+            return [
+                Fix(_("Clone with {name} {value}").format(name=name, value=half), "args", shlex.join(changed))
+            ]
     return []
 
 
-def _more(field: str, job: Job, where: str) -> list[Fix]:
+def _more(field: str, job: Job, label: str) -> list[Fix]:
     asked = job.spec_fields.get(field)
-    return [Fix(f"Clone with {2 * asked:g} GiB {where}", field, f"{2 * asked:g}")] if asked else []
+    if not asked:
+        return []
+    twice = f"{2 * asked:g}"
+    return [Fix(label.format(size=twice), field, twice)]
 
 
 def offers(job: Job, *, may_steer: bool) -> tuple[Choice, list[Choice]]:
@@ -116,15 +127,15 @@ def _going(job: Job) -> tuple[Choice, list[Choice]]:
     """The actions on a job that has not ended."""
     ends = [] if job.stop_wanted and job.stop_reason == "cancel" else [CANCEL]
     if job.state == JobState.HELD:
-        return Choice("release", "Release", kind="main"), [*ends, EDIT]
+        return Choice("release", mark("Release"), kind="main"), [*ends, EDIT]
     asks = []
     if job.state == JobState.RUNNING and not job.stop_wanted:
         asks = [
-            Choice("checkpoint", "Checkpoint now"),
-            Choice("profile", "Profile", "Where the time of its next steps goes"),
+            Choice("checkpoint", mark("Checkpoint now")),
+            Choice("profile", mark("Profile"), mark("Where the time of its next steps goes")),
         ]
     elif job.state in WAITING_STATES:
-        asks = [Choice("hold", "Hold")]
+        asks = [Choice("hold", mark("Hold"))]
     first, *others = [*ends, *asks, EDIT]
     return first, others
 
@@ -145,7 +156,7 @@ def _main(job: Job, resume: Choice | None) -> Choice | None:
         case Remedy.NOTHING:
             return None
         case Remedy.REPLACE:
-            return Choice("replace", "Replace the script", "The same request with another file")
+            return Choice("replace", mark("Replace the script"), mark("The same request with another file"))
         case Remedy.LIGHTER:
             return _lighter(job) or EDIT
         case Remedy.EDIT:
@@ -169,13 +180,13 @@ def ending_of(job: Job) -> ExitKind:
 
 def _resume(job: Job) -> Choice | None:
     kept = Checkpoint.objects.filter(job=job).exists()
-    return Choice("resume", "Resume from checkpoint") if kept else None
+    return Choice("resume", mark("Resume from checkpoint")) if kept else None
 
 
 def _lighter(job: Job) -> Choice | None:
     """Run with less memory: possible only for models that Berth trains, not for scripts."""
     found = lighter_plan(job)
-    return Choice("lighter", "Run with less memory", found.change) if found else None
+    return Choice("lighter", mark("Run with less memory"), found.change) if found else None
 
 
 def lighter_plan(job: Job) -> training_plans.Lighter | None:

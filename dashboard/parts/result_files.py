@@ -4,6 +4,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from dashboard.parts.previews import has_preview
 from orchestrator.jobs import results
@@ -36,7 +37,7 @@ def file_card(job: Job) -> FileCard:
     shown = [
         (file.place, shown_file(job, file.place, file.path, file.size_bytes)) for file in listed[:MOST_FILES]
     ]
-    titles = {"output": "Output folder", "work": "Beside the script"}
+    titles = {"output": _("Output folder"), "work": _("Beside the script")}
     groups = [
         FileGroup(title, files)
         for place, title in titles.items()

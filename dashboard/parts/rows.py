@@ -9,6 +9,8 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from berth import words
 from berth.metric_names import in_loss_order
@@ -191,12 +193,19 @@ def expected_end(job: Job, now: datetime) -> datetime | None:
 def needs(job: Job) -> str:
     """A job's request in words: 2 devices, 40 GiB each."""
     memory = job.spec_fields.get("gpu_memory_gib")
-    count = words.plural(job.gpus, "device") if job.spec_fields.get("gpus") else "1 CPU slot"
+    count = (
+        ngettext("{n} device", "{n} devices", job.gpus).format(n=job.gpus)
+        if job.spec_fields.get("gpus")
+        else _("1 CPU slot")
+    )
     if not memory:
         return count
     limit = job.spec_fields.get("gpu_memory_limit_gib")
-    up_to = f", up to {limit:g} GiB where free" if limit and limit > memory else ""
-    return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}{up_to}"
+    each = _("{size} GiB each") if job.gpus > 1 else "{size} GiB"
+    parts = [count, each.format(size=f"{memory:g}")]
+    if limit and limit > memory:
+        parts.append(_("up to {size} GiB where free").format(size=f"{limit:g}"))
+    return ", ".join(parts)
 
 
 def sentence(job: Job, now: datetime, when: str = "") -> str:
@@ -209,10 +218,12 @@ def sentence(job: Job, now: datetime, when: str = "") -> str:
     if job.state == JobState.HELD and is_asleep(job):
         return job.reason
     if job.state == JobState.HELD:
-        return "Held; starts after it is released."
+        return _("Held; starts after it is released.")
     if job.state == JobState.BACKOFF:
-        larger = f", with {words.size(job.claim_floor_bytes)} on each device" if job.claim_floor_bytes else ""
-        return f"Tries again after a failure{larger}."
+        if not job.claim_floor_bytes:
+            return _("Tries again after a failure.")
+        larger = words.size(job.claim_floor_bytes)
+        return _("Tries again after a failure, with {size} on each device.").format(size=larger)
     return ""
 
 
@@ -260,15 +271,15 @@ def own_row(job: Job, devices: list[str], now: datetime, *, trial: bool = False)
 def alarm(job: Job, now: datetime) -> str:
     """A warning that the owner gets at once, to be read after the job's name; empty if all is well."""
     if job.diverged_step is not None:
-        return "has a loss that is no number"
-    return "has reported nothing for 10 min" if is_silent(job, now) else ""
+        return _("has a loss that is no number")
+    return _("has reported nothing for 10 min") if is_silent(job, now) else ""
 
 
 def _own_sentence(job: Job, devices: list[str], now: datetime, starts: str) -> str:
     """What the job is doing, for its owner's list."""
     if job.state == JobState.RUNNING and devices:
-        attempt = f"Attempt {job.attempt_count} runs" if job.attempt_count > 1 else "Runs"
-        return f"{attempt} on {words.listed(devices)}."
+        said = _("Attempt {attempt} runs on {devices}.") if job.attempt_count > 1 else _("Runs on {devices}.")
+        return said.format(attempt=job.attempt_count, devices=words.listed(devices))
     return job.reason if job.state == JobState.BACKOFF else sentence(job, now, starts) or job.reason
 
 
@@ -283,7 +294,7 @@ def done(job: Job) -> str:
     share = percent(job)
     if share is not None:
         return f"{share} %"
-    return "" if job.step is None else f"{job.step_unit} {words.value(job.step)}"
+    return "" if job.step is None else f"{_(job.step_unit)} {words.value(job.step)}"
 
 
 def detail_row(job: Job, devices: list[str], now: datetime) -> DetailRow:

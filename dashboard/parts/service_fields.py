@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from berth.arguments import WrongUse, duration_s
 from berth.field import JobField
 from berth.job_fields import FIELDS
@@ -125,8 +127,11 @@ def read_rules(texts: Mapping[str, str]) -> tuple[JsonObject, dict[str, list[str
             else:
                 rules[field.name] = _duration(text) if field.kind == "duration" else int(text)
         except (ValueError, WrongUse):
-            what = "a time such as 90 or 10m" if field.kind == "duration" else "a whole number"
-            errors[field.name] = [f"{text[:40]!r} is not {what}."]
+            errors[field.name] = [
+                _("{text!r} is not a time such as 90 or 10m.").format(text=text[:40])
+                if field.kind == "duration"
+                else _("{text!r} is not a whole number.").format(text=text[:40])
+            ]
     return rules, errors
 
 

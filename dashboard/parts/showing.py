@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from berth import words
 from berth.job_fields import started_words
@@ -41,8 +42,10 @@ class Shown:
     @property
     def title(self) -> str:
         if self.project is not None:
-            return f"Project {self.project}"
-        return f"Sweep {self.sweep.name}" if self.sweep is not None else "Comparison"
+            return _("Project {name}").format(name=self.project)
+        if self.sweep is not None:
+            return _("Sweep {name}").format(name=self.sweep.name)
+        return _("Comparison")
 
 
 @dataclass(frozen=True, slots=True)

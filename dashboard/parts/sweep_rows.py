@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Count, Max, Sum
+from django.utils.translation import gettext as _
 
 from berth import words
 from orchestrator.models import RungReport, Sweep, SweepTrial
@@ -109,7 +110,7 @@ def front_of(sweep: Sweep, rows: Sequence[Row]) -> list[Row]:
 
 def text_of(value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     return words.value(value) if isinstance(value, int | float) else str(value)
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 import orjson
+from django.utils.translation import gettext as _
 
 from berth import words
 from dashboard.parts.rows import OwnRow
@@ -56,10 +57,12 @@ def host_words(host: Mapping[str, Any]) -> str:
         parts.append(f"CPU {host['cpu_percent']:.0f} %")
     if host.get("memory_total_bytes"):
         parts.append(
-            f"RAM {words.size(host['memory_used_bytes'])} of {words.size(host['memory_total_bytes'])}"
+            _("RAM {used} of {total}").format(
+                used=words.size(host["memory_used_bytes"]), total=words.size(host["memory_total_bytes"])
+            )
         )
     if host.get("disk_free_bytes"):
-        parts.append(f"disk {words.size(host['disk_free_bytes'])} free")
+        parts.append(_("disk {size} free").format(size=words.size(host["disk_free_bytes"])))
     return " · ".join(parts)
 
 
@@ -205,14 +208,15 @@ def _strangers(entry: Mapping[str, Any]) -> str:
     """External processes on the device with their owners: carl (python, pid 4000, 3 h)."""
     processes = [process for process in entry.get("processes", []) if not process.get("job")]
     names = [_stranger(process) for process in processes]
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    first = ", ".join(names[:2])
+    return first if len(names) <= 2 else _("{names} and {n} more").format(names=first, n=len(names) - 2)
 
 
 def _stranger(process: Mapping[str, Any]) -> str:
     age_s = process.get("age_s")
     age = words.duration(age_s) if age_s is not None else ""
     facts = [program(process), f"pid {process['pid']}", age]
-    return f"{process.get('user') or 'somebody'} ({', '.join(fact for fact in facts if fact)})"
+    return f"{process.get('user') or _('somebody')} ({', '.join(fact for fact in facts if fact)})"
 
 
 def age_s(readings: NowReadings) -> float:

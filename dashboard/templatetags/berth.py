@@ -7,10 +7,13 @@ from urllib.parse import quote
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from berth import words
+from berth.language import plural_text, text
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import Attempt, JobState, StopReason
 from orchestrator.scheduler.forecast.steps import Step
@@ -22,6 +25,7 @@ register.filter("gib", words.gib)
 register.filter("duration", words.duration)
 register.filter("value", words.value)
 register.filter("listed", words.listed)
+register.filter("labelled", words.labelled)
 
 
 @register.filter
@@ -71,13 +75,19 @@ def icon(name: str) -> SafeString:
     )
 
 
+@register.filter
+def state_word(name: str) -> str:
+    """The state of a job, a sweep, a trial, a service: one word, as chips and tables have it."""
+    return text(name.replace("_", " "))
+
+
 @register.simple_tag
 def state(name: str, stop_reason: str = "") -> SafeString:
     """Render a job's state with its word, shape and colour."""
     preempted = name == JobState.QUEUED and stop_reason == StopReason.PREEMPT
     shape = "preempted" if preempted else name
     return format_html(
-        '<span class="state state-{}">{}<span>{}</span></span>', name, icon(shape), name.replace("_", " ")
+        '<span class="state state-{}">{}<span>{}</span></span>', name, icon(shape), state_word(name)
     )
 
 
@@ -86,13 +96,15 @@ _LOOKS = {"paused": JobState.HELD, "ended": JobState.SUCCEEDED, "stopped": JobSt
 
 
 @register.simple_tag
-@cache  # a page has one for each of hundreds of trials
 def trial_state(name: str) -> SafeString:
     """Render the state of a sweep or of a trial."""
-    looks = _LOOKS.get(name, name)
-    return format_html(
-        '<span class="state state-{}">{}<span>{}</span></span>', str(looks), icon(str(looks)), name
-    )
+    return _trial_state(name, state_word(name))
+
+
+@cache  # a page has one for each of hundreds of trials
+def _trial_state(name: str, word: str) -> SafeString:
+    looks = str(_LOOKS.get(name, name))
+    return format_html('<span class="state state-{}">{}<span>{}</span></span>', looks, icon(looks), word)
 
 
 @register.simple_tag
@@ -101,7 +113,7 @@ def when(at: datetime | None) -> SafeString:
     if at is None:
         return SafeString("")
     ahead_s = (at - timezone.now()).total_seconds()
-    words_now = words.relative(ahead_s) if abs(ahead_s) <= DAY_S else f"{at:%b} {at.day}, {at.year}"
+    words_now = words.relative(ahead_s) if abs(ahead_s) <= DAY_S else date_format(at, _("M j, Y"))
     return format_html(
         '<time datetime="{}" title="{}" data-relative>{}</time>', at.isoformat(), _exact(at), words_now
     )
@@ -113,8 +125,9 @@ def since(at: datetime | None) -> SafeString:
     if at is None:
         return SafeString("")
     words_now = words.duration((timezone.now() - at).total_seconds())
+    since_when = text("since {at}", at=_exact(at))
     return format_html(
-        '<time datetime="{}" title="since {}" data-since>{}</time>', at.isoformat(), _exact(at), words_now
+        '<time datetime="{}" title="{}" data-since>{}</time>', at.isoformat(), since_when, words_now
     )
 
 
@@ -135,16 +148,21 @@ def clock(at: datetime | float | None) -> SafeString:
 @register.simple_tag
 def offer_range(step: Step) -> str:
     """The range of an estimated start, relative to now, and the jobs that are paused for it."""
-    said = f"starts {words.start_range(step.start_earliest, step.start_latest, timezone.now())}"
-    return (
-        f"{said}, once {words.plural(step.stops, 'job has', 'jobs have')} been paused" if step.stops else said
+    when = words.start_range(step.start_earliest, step.start_latest, timezone.now())
+    if not step.stops:
+        return text("starts {when}", when=when)
+    return plural_text(
+        "starts {when}, once {count:,} job has been paused",
+        "starts {when}, once {count:,} jobs have been paused",
+        step.stops,
+        when=when,
     )
 
 
 @register.simple_tag
 def day(at: datetime) -> SafeString:
     """Render a day; the script shows it in the reader's time zone."""
-    return format_html('<time datetime="{}" data-day>{}</time>', at.isoformat(), at.strftime("%a %d"))
+    return format_html('<time datetime="{}" data-day>{}</time>', at.isoformat(), date_format(at, "D d"))
 
 
 def _exact(at: datetime) -> str:
@@ -154,14 +172,14 @@ def _exact(at: datetime) -> str:
 @register.filter
 def course(attempt: Attempt) -> str:
     """The devices of an attempt, where it resumed and how far it came, in one line."""
-    parts = [", ".join(lease.device.label for lease in attempt.leases.all())]
+    parts = [", ".join(words.labelled(lease.device.label) for lease in attempt.leases.all())]
     if attempt.resumed_from_step is not None:
         source = f" ({attempt.resumed_from})" if attempt.resumed_from else ""
-        parts.append(f"resumed from step {words.value(attempt.resumed_from_step)}{source}")
+        parts.append(text("resumed from step {step}", step=words.value(attempt.resumed_from_step)) + source)
     elif attempt.resumed_from:
-        parts.append(f"resumed from {attempt.resumed_from}")
+        parts.append(text("resumed from {checkpoint}", checkpoint=attempt.resumed_from))
     if attempt.last_step is not None:
-        parts.append(f"reached step {words.value(attempt.last_step)}")
+        parts.append(text("reached step {step}", step=words.value(attempt.last_step)))
     return "; ".join(parts)
 
 

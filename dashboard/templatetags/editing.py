@@ -8,6 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from berth import words
+from berth.language import text
 from orchestrator.api.resources.search import EditField, typed_field
 from orchestrator.jobs.submission.intake import CHANGEABLE_WHEN_ENDED
 from orchestrator.models import Job
@@ -28,9 +29,9 @@ EDITABLE: dict[EditField, EditableField] = {
     "name": EditableField("Name", lambda job: job.name),
     "priority": EditableField("Priority", lambda job: str(job.priority)),
     "time_limit_s": EditableField(
-        "Time limit", lambda job: NONE if job.time_limit_s is None else words.duration(job.time_limit_s)
+        "Time limit", lambda job: text(NONE) if job.time_limit_s is None else words.duration(job.time_limit_s)
     ),
-    "tags": EditableField("Tags", lambda job: ", ".join(job.tags) or NONE),
+    "tags": EditableField("Tags", lambda job: ", ".join(job.tags) or text(NONE)),
 }
 
 
@@ -43,10 +44,10 @@ def _button(job: Job, name: EditField) -> SafeString:
     """The value as a button that changes it; its accessible name says the field, the job and the value."""
     label, shown = EDITABLE[name].label, EDITABLE[name].shown(job)
     head = format_html('data-edit="{}" data-path="/api/v1/jobs/{}"', name, job.pk)
-    says = format_html('aria-label="{} of {}: {}. Change"', label, job.name, shown)
+    says = text("{field} of {job}: {value}. Change", field=text(label), job=job.name, value=shown)
     return format_html(
-        '<button type="button" class="edit" title="Change" {} {} data-value="{}" data-job-name="{}">{}</button>',
-        *(head, says, typed_field(job, name), job.name, shown),
+        '<button type="button" class="edit" title="{}" {} aria-label="{}" data-value="{}" data-job-name="{}">{}</button>',
+        *(text("Change"), head, says, typed_field(job, name), job.name, shown),
     )
 
 

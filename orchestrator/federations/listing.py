@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.utils import timezone
 
 from orchestrator.exceptions import NotFound, Sentence
-from orchestrator.federations.report import FederatedReport, RoundOut, report_of
+from orchestrator.federations.report import FederatedReport, LostOut, RoundOut, report_of
 from orchestrator.jobs import exchanges
 from orchestrator.models import Federation, FederationInvitation, FederationMember, Job
 
@@ -90,10 +90,14 @@ def row_of(federation: Federation) -> FederationRow:
     sites = []
     for number in (*jobs, *federation.remote_numbers):
         one = lost.get(number)
-        left_out = f"left out from round {one.round} on: {one.why}" if one else told.get(number, "")
+        left_out = _left_out(one) if one else told.get(number, "")
         part = _part(federation, report, jobs.get(number), invited.get(number), left_out)
         sites.append(SiteRow(number, jobs.get(number), invited.get(number), part, left_out))
     return FederationRow(federation, server, tuple(sites), report)
+
+
+def _left_out(site: LostOut) -> Sentence:
+    return Sentence("left out from round {round} on: {why}", round=site.round, why=site.why)
 
 
 def _part(

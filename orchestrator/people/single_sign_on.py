@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,6 +154,11 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
         return None
     if urlsplit(url).scheme not in {"ldap", "ldaps"}:
         raise WrongSetting(f"BERTH_LDAP_URL is {url!r}; give ldaps://host or ldap://host.")
+    if find_spec("ldap3") is None:
+        raise WrongSetting(
+            "BERTH_LDAP_URL is set, but the package for sign-in by LDAP is missing. Install Berth with its extra "
+            'ldap, such as "berth-gpu[server,ldap]"; in a clone run make up again.'
+        )
     base = variables.get("BERTH_LDAP_SEARCH_BASE", "")
     if "=" not in base:
         raise WrongSetting(

@@ -4,6 +4,7 @@ import math
 from datetime import datetime
 
 from berth import words
+from berth.language import text
 from orchestrator.models import Job, JobState
 from orchestrator.scheduler import core
 from orchestrator.sentences.waits import say_wait
@@ -21,7 +22,7 @@ def starts(job: Job, now: datetime) -> str:
     if job.state != JobState.QUEUED:
         return ""
     if (at := asked_start(job, now)) is not None:
-        return f"in {_minutes(at, now)} at the earliest"
+        return text("in {wait} at the earliest", wait=_minutes(at, now))
     return words.start_range(job.start_earliest, job.start_latest, now)
 
 
@@ -32,7 +33,7 @@ def sentence(job: Job, now: datetime, when: str) -> str:
         when: it starts; empty where a cell beside the sentence tells that.
     """
     if (at := asked_start(job, now)) is not None:
-        return f"Starts in {_minutes(at, now)} at the earliest, as asked."
+        return text("Starts in {wait} at the earliest, as asked.", wait=_minutes(at, now))
     return say_wait(job.wait_code, job.wait_facts, now_s=now.timestamp(), ahead=job.wait_ahead, when=when)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
+from berth.language import plural_text, text
 from orchestrator.facts.endings import Ended
 from orchestrator.sentences.table import Words, say_json, says
 
@@ -16,7 +17,8 @@ _STOPPED = {
     "timeout": "Stopped at its time limit.",
     "preempt": "Stopped before its end; it is queued again and will be resumed.",
     "shutdown": "Stopped because the server shuts down; it will be resumed.",
-    "lease": "Stopped because the first server was silent for too long; it is queued again and will be resumed.",
+    "lease": "Stopped because the first server was silent for too long; "
+    "it is queued again and will be resumed.",
     "gang": "Stopped because its ranks on another server had ended.",
     "policy": "Stopped by a rule of the pool.",
     "memory": "Stopped because it used more GPU memory than it had claimed.",
@@ -35,7 +37,7 @@ def ends(code: Ended) -> Callable[[Words], Words]:
     def register(words: Words) -> Words:
         @wraps(words)
         def in_circumstances(met: Json | None = None, disk_full: bool = False, **facts: Any) -> str:
-            full = " The disk was full." if disk_full else ""
+            full = text(" The disk was full.") if disk_full else ""
             return f"{words(**facts)}{_limit_met(met)}{full}"
 
         return says(code)(in_circumstances)
@@ -47,79 +49,113 @@ def _limit_met(met: Json | None) -> str:
     if not met:
         return ""
     if home := met.get("hidden_home"):
-        return (
-            f" Jobs do not see {home}, the home of the user that runs Berth; "
-            "register the data as a dataset (berth data add) and name it in the job."
+        return text(
+            " Jobs do not see {home}, the home of the user that runs Berth; "
+            "register the data as a dataset (berth data add) and name it in the job.",
+            home=home,
         )
-    verb = "had met" if met.get("certain") else "may have met"
-    return f" It {verb} its limit of {met.get('processes', 0):,} processes and threads."
+    limit = met.get("processes", 0)
+    if met.get("certain"):
+        return text(" It had met its limit of {limit:,} processes and threads.", limit=limit)
+    return text(" It may have met its limit of {limit:,} processes and threads.", limit=limit)
 
 
 @ends(Ended.FINISHED)
-def _finished() -> str:
-    return "Finished."
+def _finished(printed: str = "") -> str:
+    if printed:
+        return text("Finished with exit code 0, though the log ends with {error}.", error=printed)
+    return text("Finished.")
 
 
 @ends(Ended.FINISHED_THEN_ABORTED)
 def _finished_then_aborted(signal: int) -> str:
     name = signal_name(signal)
-    return (
-        f"Finished. After the script had returned, a process was ended by {name}; the result is not touched."
+    return text(
+        "Finished. After the script had returned, a process was ended by {name}; the result is not touched.",
+        name=name,
     )
 
 
 @ends(Ended.FINISHED_UNNOTICED)
 def _finished_unnoticed(unnoticed: Json) -> str:
-    return f"Finished. {say_json(unnoticed)} The script had returned before; the result is not touched."
+    return text(
+        "Finished. {unnoticed} The script had returned before; the result is not touched.",
+        unnoticed=say_json(unnoticed),
+    )
 
 
 @ends(Ended.STOPPED)
 def _stopped(reason: str, outlasted_s: float | None = None) -> str:
-    sentence = _STOPPED.get(reason, "Stopped.")
+    sentence = text(_STOPPED.get(reason, "Stopped."))
     if outlasted_s is None:
         return sentence
-    return f"{sentence} It did not end within {round(outlasted_s, 1):g} s and was killed."
+    return text(
+        "{sentence} It did not end within {outlasted_s:g} s and was killed.",
+        sentence=sentence,
+        outlasted_s=round(outlasted_s, 1),
+    )
 
 
 @ends(Ended.OVER_MEMORY)
 def _over_memory(used_bytes: int, limit_bytes: int) -> str:
-    used = f"used {used_bytes / _GIB:.2f} GiB of main memory, more than its limit of"
-    return f"The run {used} {limit_bytes / _GIB:.2f} GiB. Ask for more, or use fewer data-loader workers."
+    return text(
+        "The run used {used_gib:.2f} GiB of main memory, more than its limit of {limit_gib:.2f} GiB. "
+        "Ask for more, or use fewer data-loader workers.",
+        used_gib=used_bytes / _GIB,
+        limit_gib=limit_bytes / _GIB,
+    )
 
 
 @ends(Ended.KILLED_AT_MEMORY_LIMIT)
 def _killed_at_memory_limit(limit_bytes: int) -> str:
-    limit = f"{limit_bytes / _GIB:.2f} GiB"
-    return (
-        f"The run needed more main memory than its limit of {limit}. "
-        "Ask for more, or use fewer data-loader workers."
+    return text(
+        "The run needed more main memory than its limit of {limit_gib:.2f} GiB. "
+        "Ask for more, or use fewer data-loader workers.",
+        limit_gib=limit_bytes / _GIB,
     )
 
 
 @ends(Ended.TOO_MANY_PROCESSES)
 def _too_many_processes(threads: int, limit: int) -> str:
-    return f"The run had {threads:,} processes and threads, more than its limit of {limit:,}."
+    return text(
+        "The run had {threads:,} processes and threads, more than its limit of {limit:,}.",
+        threads=threads,
+        limit=limit,
+    )
 
 
 @ends(Ended.OVER_DISK)
 def _over_disk(used_bytes: int, limit_bytes: int) -> str:
-    return (
-        f"The run filled {used_bytes / _GIB:.1f} GiB of disk, more than its limit of "
-        f"{limit_bytes / _GIB:.1f} GiB. Keep fewer checkpoints and outputs, or ask for a higher limit."
+    return text(
+        "The run filled {used_bytes:.1f} GiB of disk, more than its limit of {limit_bytes:.1f} GiB. "
+        "Keep fewer checkpoints and outputs, or ask for a higher limit.",
+        used_bytes=used_bytes / _GIB,
+        limit_bytes=limit_bytes / _GIB,
     )
 
 
 @ends(Ended.HUNG)
 def _hung(timeout_s: float, silent_s: Sequence[float], left: Sequence[int] = (), first_rank: int = 0) -> str:
-    ranks = ", ".join(f"rank {rank} for {silent:.0f} s" for rank, silent in enumerate(silent_s, first_rank))
+    ranks = ", ".join(
+        text("rank {rank} for {silent:.0f} s", rank=rank, silent=silent)
+        for rank, silent in enumerate(silent_s, first_rank)
+    )
     who = ""
     if left:
-        named = f"Rank {left[0]} had" if len(left) == 1 else f"Ranks {', '.join(map(str, left))} had"
-        who = f" {named} left before the others."
-    return (
-        f"Nothing was written to the metrics or the logs for {timeout_s:g} s ({ranks}). "
+        ranks_left = ", ".join(map(str, left))
+        who = plural_text(
+            " Rank {ranks} had left before the others.",
+            " Ranks {ranks} had left before the others.",
+            len(left),
+            ranks=ranks_left,
+        )
+    return text(
+        "Nothing was written to the metrics or the logs for {timeout_s:g} s ({ranks}). "
         "The ranks probably wait for each other; their stacks are at the end of their logs. "
-        f"If the script is silent on purpose, raise hang_timeout_s.{who}"
+        "If the script is silent on purpose, raise hang_timeout_s.{who}",
+        timeout_s=timeout_s,
+        ranks=ranks,
+        who=who,
     )
 
 
@@ -134,101 +170,150 @@ def _gpu_memory_reported(message: str) -> str:
 
 
 @ends(Ended.RAISED)
-def _raised(error: str, rank: int) -> str:
-    return f"The script raised {error} on rank {rank}."
+def _raised(error: str, rank: int, asked: bool = False, port: str | None = None) -> str:
+    raised = text("The script raised {error} on rank {rank}.", error=error, rank=rank)
+    if asked:
+        return f"{raised} {text('A job has no keyboard: give what the script asks for as an argument.')}"
+    return raised if port is None else f"{raised} {_port_taken(port)}"
+
+
+def _port_taken(port: str) -> str:
+    if not port:
+        return text(
+            "The port is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, "
+            "or port 0 for a free one."
+        )
+    return text(
+        "Port {port} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, "
+        "or port 0 for a free one.",
+        port=port,
+    )
 
 
 @ends(Ended.GPU_MEMORY)
 def _gpu_memory(rank: int, error: str, needed: str = "", total: str = "", free: str = "") -> str:
     """With amounts where torch's message has them."""
     if not needed:
-        return f"Rank {rank} ran out of GPU memory ({error}). {_GPU_MEMORY_ADVICE}"
-    return (
-        f"Rank {rank} ran out of GPU memory: it needed {needed} more, and {free} of the device's {total} were free. "
-        f"{_GPU_MEMORY_ADVICE}"
+        return text(
+            "Rank {rank} ran out of GPU memory ({error}). {advice}",
+            rank=rank,
+            error=error,
+            advice=text(_GPU_MEMORY_ADVICE),
+        )
+    return text(
+        "Rank {rank} ran out of GPU memory: it needed {needed} more, and {free} of the device's "
+        "{total} were free. {advice}",
+        rank=rank,
+        needed=needed,
+        free=free,
+        total=total,
+        advice=text(_GPU_MEMORY_ADVICE),
     )
 
 
 @ends(Ended.GPU_MEMORY_ABORTED)
 def _gpu_memory_aborted(rank: int) -> str:
-    return f"Rank {rank} ran out of GPU memory and aborted. {_GPU_MEMORY_ADVICE}"
+    return text(
+        "Rank {rank} ran out of GPU memory and aborted. {advice}",
+        rank=rank,
+        advice=text(_GPU_MEMORY_ADVICE),
+    )
 
 
 @ends(Ended.MAIN_MEMORY)
 def _main_memory(rank: int, error: str) -> str:
-    return f"Rank {rank} ran out of main memory ({error})."
+    return text("Rank {rank} ran out of main memory ({error}).", rank=rank, error=error)
 
 
 @ends(Ended.KERNEL_KILLED)
-def _kernel_killed(rank: int) -> str:
-    return f"The kernel killed rank {rank} because the machine was out of main memory."
+def _kernel_killed(rank: int, child: bool = False) -> str:
+    """With ``child``, a process that the rank had started."""
+    template = (
+        "The kernel killed a process of rank {rank} because the machine was out of main memory."
+        if child
+        else "The kernel killed rank {rank} because the machine was out of main memory."
+    )
+    return text(template, rank=rank)
 
 
 @ends(Ended.GPU_FAULT)
 def _gpu_fault(rank: int, error: str) -> str:
-    return f"The GPU of rank {rank} reported a fault ({error})."
+    return text("The GPU of rank {rank} reported a fault ({error}).", rank=rank, error=error)
 
 
 @ends(Ended.ABORTED)
 def _aborted(rank: int) -> str:
-    return f"Rank {rank} aborted; the end of its log tells why."
+    return text("Rank {rank} aborted; the end of its log tells why.", rank=rank)
 
 
 @ends(Ended.KILLED)
-def _killed(rank: int) -> str:
-    return f"Rank {rank} was killed by SIGKILL from outside of Berth."
+def _killed(rank: int, child: bool = False) -> str:
+    template = (
+        "A process of rank {rank} was killed by SIGKILL from outside of Berth."
+        if child
+        else "Rank {rank} was killed by SIGKILL from outside of Berth."
+    )
+    return text(template, rank=rank)
 
 
 @ends(Ended.SIGNALLED)
 def _signalled(rank: int, signal: int) -> str:
     hint = _SIGNAL_HINTS.get(signal, "")
-    return f"Rank {rank} was ended by {signal_name(signal)}{hint}."
+    hint = text(hint) if hint else ""
+    return text("Rank {rank} was ended by {signal}{hint}.", rank=rank, signal=signal_name(signal), hint=hint)
 
 
 @ends(Ended.EXITED)
 def _exited(rank: int, exit_code: int, message: str = "") -> str:
     if message:
-        return f"The script ended itself on rank {rank}: {message.rstrip('.')}."
-    return f"The script ended with exit code {exit_code} on rank {rank}."
+        return text(
+            "The script ended itself on rank {rank}: {message}.", rank=rank, message=message.rstrip(".")
+        )
+    return text("The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank)
 
 
 @ends(Ended.CARETAKER_STOPPED)
 def _caretaker_stopped(name: str) -> str:
-    return (
-        f"Something stopped {name} (SIGSTOP or a debugger), which must notice when the run's processes "
-        f"end, so the run was ended."
+    return text(
+        "Something stopped {name} (SIGSTOP or a debugger), which must notice when the run's "
+        "processes end, so the run was ended.",
+        name=name,
     )
 
 
 @ends(Ended.END_UNNOTICED)
 def _end_unnoticed() -> str:
-    return "The run's first process had ended, but the sandbox's pid 1 did not notice, so the run was ended."
+    return text(
+        "The run's first process had ended, but the sandbox's pid 1 did not notice, so the run was ended."
+    )
 
 
 @ends(Ended.COMMAND_NOT_STARTED)
 def _command_not_started(message: str) -> str:
-    return f"The command could not be started. {message}"
+    return text("The command could not be started. {message}", message=message)
 
 
 @ends(Ended.NOT_STARTED)
 def _not_started(exit_code: int, message: str) -> str:
-    why = message or f"exit code {exit_code}, no message"
-    return f"The run could not be started: {why}."
+    why = message or text("exit code {exit_code}, no message", exit_code=exit_code)
+    return text("The run could not be started: {why}.", why=why)
 
 
 @ends(Ended.SIGNALLED_BEFORE_START)
 def _signalled_before_start(signal: int) -> str:
-    return f"The run was ended by {signal_name(signal)} before the script started."
+    return text("The run was ended by {signal} before the script started.", signal=signal_name(signal))
 
 
 @ends(Ended.STARTER_SIGNALLED)
 def _starter_signalled(signal: int) -> str:
-    return f"The process that starts the ranks was ended by {signal_name(signal)}."
+    return text("The process that starts the ranks was ended by {signal}.", signal=signal_name(signal))
 
 
 @ends(Ended.STARTER_EXITED)
 def _starter_exited(exit_code: int, message: str) -> str:
-    return f"The ranks' starter ended with exit code {exit_code}: {message}"
+    return text(
+        "The ranks' starter ended with exit code {exit_code}: {message}", exit_code=exit_code, message=message
+    )
 
 
 @ends(Ended.SUPERVISOR_FAILED)
@@ -238,11 +323,11 @@ def _supervisor_failed(error: str) -> str:
 
 @ends(Ended.NO_TRACE)
 def _no_trace() -> str:
-    return "The run ended and left no trace of why; its logs may tell."
+    return text("The run ended and left no trace of why; its logs may tell.")
 
 
 def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"
+        return text("signal {number}", number=number)

@@ -1,5 +1,6 @@
 """Why a federation is in its state, and why it stopped a job of its own."""
 
+from berth.language import text
 from orchestrator.facts.events import FederationFact
 from orchestrator.sentences.events import ended_as
 from orchestrator.sentences.table import says
@@ -7,19 +8,21 @@ from orchestrator.sentences.table import says
 
 @says(FederationFact.STOPPED_BY)
 def _stopped(by: str) -> str:
-    return f"Stopped by {by}, with all its jobs."
+    return text("Stopped by {by}, with all its jobs.", by=by)
 
 
 @says(FederationFact.SERVER_ENDED)
 def _server_ended(state: str, error: str) -> str:
-    return f"The job of its server has {ended_as(state)}. {error}".strip()
+    return text(
+        "The job of its server has {state}. {error}", state=text(ended_as(state)), error=error
+    ).strip()
 
 
 @says(FederationFact.NOT_KEPT)
 def _not_kept(problem: str) -> str:
-    return f"All rounds are done, but no model could be made of the result: {problem}"
+    return text("All rounds are done, but no model could be made of the result: {problem}", problem=problem)
 
 
 @says(FederationFact.SITE_OVER)
 def _site_over() -> str:
-    return "Its federation is over."
+    return text("Its federation is over.")

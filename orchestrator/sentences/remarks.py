@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from berth import words
+from berth.language import text
 from orchestrator.facts.events import Happened
+from orchestrator.sentences.nouns import joined
 from orchestrator.sentences.table import says
 
 
@@ -15,24 +17,32 @@ def _fell_back(
     to_checkpoint: str | None = None,
     to_step: int | None = None,
 ) -> str:
-    name = checkpoint if step is None else f"step {step}"
-    to = "the beginning" if to_checkpoint is None else to_checkpoint if to_step is None else f"step {to_step}"
-    return f"Fell back from {name} to {to}: {why}."
+    name = checkpoint if step is None else text("step {step}", step=step)
+    to = (
+        text("the beginning")
+        if to_checkpoint is None
+        else to_checkpoint
+        if to_step is None
+        else text("step {to_step}", to_step=to_step)
+    )
+    return text("Fell back from {name} to {to}: {why}.", name=name, to=to, why=why)
 
 
 @says(Happened.UNFINISHED_FOLDER)
 def _unfinished_folder(name: str) -> str:
-    return f"{name} was not finished when its writer was killed; renamed to {name}.torn."
+    return text("{name} was not finished when its writer was killed; renamed to {name}.torn.", name=name)
 
 
 @says(Happened.CUT_SHORT_FILE)
 def _cut_short_file(name: str) -> str:
-    return f"{name} was cut short while it was written; set aside."
+    return text("{name} was cut short while it was written; set aside.", name=name)
 
 
 @says(Happened.FILE_LEFT_OUT)
 def _file_left_out(path: str) -> str:
-    return f"{path} is open for writing whenever a checkpoint is kept, so it is left out of them."
+    return text(
+        "{path} is open for writing whenever a checkpoint is kept, so it is left out of them.", path=path
+    )
 
 
 @says(Happened.CHECKPOINT_PASSED_OVER)
@@ -40,119 +50,158 @@ def _checkpoint_passed_over(
     path: str, writer_ended_itself: bool, newest: str | None = None, newest_step: int | None = None
 ) -> str:
     """Why a checkpoint does not count, and which one does."""
-    killed = "its writer was killed soon after, and nothing proves that it was written whole"
-    why = "it is not whole" if writer_ended_itself else killed
+    killed = text("its writer was killed soon after, and nothing proves that it was written whole")
+    why = text("it is not whole") if writer_ended_itself else killed
+    passed = text("The checkpoint {path} was passed over: {why}.", path=path, why=why)
     if newest is None:
-        instead = "There is no other"
+        instead = text("There is no other.")
+    elif newest_step is None:
+        instead = text("The newest that counts is {checkpoint}.", checkpoint=newest)
     else:
-        at = newest if newest_step is None else f"that of step {newest_step:,}"
-        instead = f"The newest that counts is {at}"
-    return f"The checkpoint {path} was passed over: {why}. {instead}."
+        instead = text("The newest that counts is that of step {step:,}.", step=newest_step)
+    return f"{passed} {instead}"
 
 
 @says(Happened.OUTSIDE_KEPT)
 def _outside_kept(path: str) -> str:
-    return f"{path} looks like a checkpoint and is kept, though it lies outside the checkpoint folder."
+    return text(
+        "{path} looks like a checkpoint and is kept, though it lies outside the checkpoint folder.", path=path
+    )
 
 
 @says(Happened.OUTSIDE_NOT_KEPT)
 def _outside_not_kept(path: str, times: int, glob: str) -> str:
-    return (
-        f"{path} was written {times} times outside the checkpoint folder and is not kept; keep it from now on with "
-        f"--checkpoint-glob '{glob}', or with one click on the job's page."
+    return text(
+        "{path} was written {times} times outside the checkpoint folder and is not kept; "
+        "keep it from now on with --checkpoint-glob '{glob}', or with one click on the job's page.",
+        path=path,
+        times=times,
+        glob=glob,
     )
 
 
 @says(Happened.RESUME_OPTION)
 def _resume_option(words: str) -> str:
-    return (
-        "The script has an option to resume, and nothing uses it yet: with "
-        f"--resume-args '{words}' a retry continues from the newest checkpoint."
+    return text(
+        "The script has an option to resume, and nothing uses it yet: with --resume-args '{words}' a "
+        "retry continues from the newest checkpoint.",
+        words=words,
     )
 
 
 @says(Happened.RESUME_CODE)
 def _resume_code(trainer: str, line: str) -> str:
-    return f"{trainer} does not resume by itself: with {line} in the script, a retry continues from the newest checkpoint."
+    return text(
+        "{trainer} does not resume by itself: with {line} in the script, a retry continues from the "
+        "newest checkpoint.",
+        trainer=trainer,
+        line=line,
+    )
 
 
 @says(Happened.CHECKPOINT_QUARANTINED)
 def _checkpoint_quarantined(name: str) -> str:
-    return f"{name.capitalize()} was damaged; doctor moved it to quarantine/."
+    return text("{name} was damaged; doctor moved it to quarantine/.", name=name.capitalize())
 
 
 @says(Happened.DIVERGED)
 def _diverged(name: str, step: int) -> str:
-    return f"{name} became NaN or infinite at step {step:,}: the training diverged."
+    return text(
+        "{name} became NaN or infinite at step {step:,}: the training diverged.", name=name, step=step
+    )
 
 
 @says(Happened.SILENT)
 def _silent(step: int) -> str:
-    return (
-        f"It has reported nothing for 10 min or longer (the last step was {step:,}). "
-        "Its log and the use of its devices may say why."
+    return text(
+        "It has reported nothing for 10 min or longer (the last step was {step:,}). "
+        "Its log and the use of its devices may say why.",
+        step=step,
     )
 
 
 @says(Happened.PROCESS_STOPPED)
 def _process_stopped(pid: int, name: str) -> str:
-    return (
-        f"A signal such as SIGSTOP has stopped its process {pid} ({name}), which does nothing until it gets SIGCONT. "
-        "The job keeps its devices."
+    return text(
+        "A signal such as SIGSTOP has stopped its process {pid} ({name}), which does nothing until "
+        "it gets SIGCONT. The job keeps its devices.",
+        pid=pid,
+        name=name,
     )
 
 
 @says(Happened.PROCESS_CONTINUED)
 def _process_continued(pid: int, name: str) -> str:
-    return f"Its process {pid} ({name}) is no longer stopped."
+    return text("Its process {pid} ({name}) is no longer stopped.", pid=pid, name=name)
 
 
 @says(Happened.LINES_PASSED_OVER)
 def _lines_passed_over(size_bytes: int) -> str:
-    gib = f"{size_bytes / 2**30:,.1f} GiB"
-    return f"{gib} of its metric lines were passed over: more than can be read at its end."
+    return text(
+        "{gib:,.1f} GiB of its metric lines were passed over: more than can be read at its end.",
+        gib=size_bytes / 2**30,
+    )
 
 
 @says(Happened.RUN_FELL_BACK)
 def _run_fell_back(from_step: object, to_step: object, why: object) -> str:
-    to = "the beginning" if to_step is None else f"step {to_step}"
-    return f"Fell back from checkpoint step {from_step} to {to}: {why}"
+    to = text("the beginning") if to_step is None else text("step {to_step}", to_step=to_step)
+    return text(
+        "Fell back from checkpoint step {from_step} to {to}: {why}", from_step=from_step, to=to, why=why
+    )
 
 
 @says(Happened.RUN_RESUMED)
 def _run_resumed(step: object) -> str:
-    return f"Resumed from step {step}."
+    return text("Resumed from step {step}.", step=step)
 
 
 @says(Happened.RUN_CHECKPOINT_FAILED)
 def _run_checkpoint_failed(step: object, why: object) -> str:
-    return f"The checkpoint of step {step} could not be written ({why}); the older ones stay."
+    return text(
+        "The checkpoint of step {step} could not be written ({why}); the older ones stay.", step=step, why=why
+    )
 
 
 @says(Happened.RUN_PAUSED)
 def _run_paused(step: object, failures: object, why: object) -> str:
-    return (
-        f"Paused at step {step}: {failures} checkpoints in a row could not be written "
-        f"({why}). It goes on as soon as one can; make room, or cancel."
+    return text(
+        "Paused at step {step}: {failures} checkpoints in a row could not be written ({why}). "
+        "It goes on as soon as one can; make room, or cancel.",
+        step=step,
+        failures=failures,
+        why=why,
     )
 
 
 @says(Happened.RUN_WENT_ON)
 def _run_went_on(step: object, paused_s: object) -> str:
-    return f"Goes on from step {step}: a checkpoint could be written after {paused_s} s."
+    return text(
+        "Goes on from step {step}: a checkpoint could be written after {paused_s} s.",
+        step=step,
+        paused_s=paused_s,
+    )
 
 
 @says(Happened.RUN_UNUSED_PARAMETERS)
 def _run_unused_parameters(step: object, parameters: object) -> str:
-    return (
-        f"No gradient came for {parameters} in step {step}; "
-        "find_unused_parameters is on from there. Set it to expect this from the start."
+    return text(
+        "No gradient came for {parameters} in step {step}; find_unused_parameters is on from there. "
+        "Set it to expect this from the start.",
+        parameters=parameters,
+        step=step,
     )
 
 
 @says(Happened.RUN_LESS_MEMORY)
 def _run_less_memory(step: int, change: str, why: str) -> str:
-    return f"{change[:1].upper()}{change[1:]}: in step {step:,} {why}."
+    lighter = text(change)
+    return text(
+        "{change}: in step {step:,} {why}.",
+        change=f"{lighter[:1].upper()}{lighter[1:]}",
+        step=step,
+        why=text(why),
+    )
 
 
 PARTS = {
@@ -176,14 +225,18 @@ def _run_profiled(steps: object, wall_s: object, device: object, trace: object, 
     """Where the time went, the largest part first; values are what the run wrote, so they may be anything."""
     percents = profile_percents({"wall_s": wall_s, **parts})
     if not percents:
-        return f"Profiled {steps} steps; the trace was too large to sum up."
+        return text("Profiled {steps} steps; the trace was too large to sum up.", steps=steps)
     whole = sorted(percents.items(), key=lambda part: -part[1])
-    told = ", ".join(f"{PARTS[name]} {percent:.0f} %" for name, percent in whole if percent >= 0.5)
-    whose = "GPU" if device == "gpu" else "training's thread"
-    sentence = f"Profiled {steps} steps: the {whose} {told} of the time."
+    told = ", ".join(f"{text(PARTS[name])} {percent:.0f} %" for name, percent in whole if percent >= 0.5)
+    if device == "gpu":
+        sentence = text("Profiled {steps} steps: the GPU {told} of the time.", steps=steps, told=told)
+    else:
+        sentence = text(
+            "Profiled {steps} steps: the training's thread {told} of the time.", steps=steps, told=told
+        )
     loss = max((name for name in percents if name != "compute_s"), key=percents.__getitem__)
     is_much = percents[loss] >= MUCH_PERCENT and (loss != "idle_s" or device == "gpu")
-    return f"{sentence} {_ADVICE[loss]}" if is_much else sentence
+    return f"{sentence} {text(_ADVICE[loss])}" if is_much else sentence
 
 
 def profile_percents(facts: Mapping[str, object]) -> dict[str, float]:
@@ -200,37 +253,61 @@ def _is_time(value: object) -> bool:
 
 @says(Happened.RUN_NOT_PROFILED)
 def _run_not_profiled(why: object) -> str:
-    return f"The profile could not be made: {why}."
+    return text("The profile could not be made: {why}.", why=why)
 
 
 @says(Happened.FILES_REMOVED_AFTER_DAYS)
 def _files_removed_after_days(days: int) -> str:
-    return f"Files removed: kept for {days} days after the end."
+    return text("Files removed: kept for {days} days after the end.", days=days)
 
 
 @says(Happened.FILES_REMOVED_OVER_SHARE)
 def _files_removed_over_share(owner: str, share_gib: float) -> str:
-    return f"Files removed: {owner} had more than {share_gib} GiB of files."
+    return text(
+        "Files removed: {owner} had more than {share_gib} GiB of files.", owner=owner, share_gib=share_gib
+    )
 
 
 @says(Happened.ATTEMPTS_COUNTED)
 def _attempts_counted(last: int) -> str:
-    return f"Attempts up to {last} were found on disk and counted."
+    return text("Attempts up to {last} were found on disk and counted.", last=last)
 
 
 @says(Happened.PREDICTION_FAR_OFF)
 def _prediction_far_off(predicted_s: float, measured_s: float, device: str) -> str:
     times = max(measured_s / predicted_s, predicted_s / measured_s)
-    slower = "longer" if measured_s > predicted_s else "less"
-    return (
-        f"A step took {times:.1f} times {slower} than predicted ({words.value(measured_s)} s, not "
-        f"{words.value(predicted_s)} s); the next predictions for {device} are corrected by what was measured."
+    known = {
+        "times": times,
+        "measured": words.value(measured_s),
+        "predicted": words.value(predicted_s),
+        "device": device,
+    }
+    if measured_s > predicted_s:
+        return text(
+            "A step took {times:.1f} times longer than predicted ({measured} s, not {predicted} s); "
+            "the next predictions for {device} are corrected by what was measured.",
+            **known,
+        )
+    return text(
+        "A step took {times:.1f} times less than predicted ({measured} s, not {predicted} s); "
+        "the next predictions for {device} are corrected by what was measured.",
+        **known,
     )
 
 
 def say_beside(job: str, others: Sequence[str], percent: int, *, measured: bool) -> str:
     """How much slower a job is beside its neighbours on a device: "vit-s is 18 % slower beside ner."."""
-    beside = f"{', '.join(others[:-1])} and {others[-1]}" if len(others) > 1 else others[0]
+    beside = joined(others)
     if percent < 1:
-        return f"{job} is {'' if measured else 'probably '}as fast beside {beside} as alone."
-    return f"{job} is {'' if measured else 'probably '}{percent} % slower beside {beside}."
+        template = (
+            "{job} is as fast beside {others} as alone."
+            if measured
+            else "{job} is probably as fast beside {others} as alone."
+        )
+        return text(template, job=job, others=beside)
+    template = (
+        "{job} is {percent} % slower beside {others}."
+        if measured
+        else "{job} is probably {percent} % slower beside {others}."
+    )
+    return text(template, job=job, percent=percent, others=beside)

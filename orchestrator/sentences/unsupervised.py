@@ -4,49 +4,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from berth import words
+from berth.language import text
 from orchestrator.facts.endings import Ended
 from orchestrator.sentences.endings import ends
+from orchestrator.sentences.nouns import joined
 from orchestrator.sentences.table import say_json
 
 
 @ends(Ended.LOST)
 def _lost() -> str:
-    return "Its processes ended without a word: the supervisor was killed, or the server went down."
+    return text("Its processes ended without a word: the supervisor was killed, or the server went down.")
 
 
 @ends(Ended.LEASE_RAN_OUT)
 def _lease_ran_out(node: str) -> str:
-    return f"The server {node} was silent for longer than its lease, after which its jobs stop."
+    return text(
+        "The server {node} was silent for longer than its lease, after which its jobs stop.", node=node
+    )
 
 
 @ends(Ended.STOPPED_BEFORE_START)
 def _stopped_before_start() -> str:
-    return "Stopped before it began."
+    return text("Stopped before it began.")
 
 
 @ends(Ended.NOT_STARTED_IN_TIME)
 def _not_started_in_time(deadline_s: float) -> str:
-    return f"The supervisor did not start within {deadline_s:.0f} s."
+    return text("The supervisor did not start within {deadline_s:.0f} s.", deadline_s=deadline_s)
 
 
 @ends(Ended.LAUNCH_DIED)
 def _launch_died() -> str:
-    return "Its launch was cut short before the run began."
+    return text("Its launch was cut short before the run began.")
 
 
 @ends(Ended.LAUNCH_UNANSWERED)
 def _launch_unanswered(times: int) -> str:
-    return f"Launching failed {times} times without an answer."
+    return text("Launching failed {times} times without an answer.", times=times)
 
 
 @ends(Ended.COULD_NOT_START)
 def _could_not_start(error: str) -> str:
-    return f"Could not start: {error}"
+    return text("Could not start: {error}", error=error)
 
 
 @ends(Ended.COULD_NOT_PREPARE)
 def _could_not_prepare(error: str) -> str:
-    return f"Could not prepare the job's folder: {error}."
+    return text("Could not prepare the job's folder: {error}.", error=error)
 
 
 _ENVIRONMENT_FAILED = {
@@ -86,12 +90,17 @@ _ENVIRONMENT_FAILED = {
 }
 
 
+def _help(advice: str, **values: str) -> str:
+    """What to do; empty where nobody knows."""
+    return text(advice, **values) if advice else ""
+
+
 @ends(Ended.ENVIRONMENT_FAILED)
 def _environment_failed(cause: str, origin: str, message: str) -> str:
     """What is wrong, the installer's own words, and what to do."""
     what, help_ = _ENVIRONMENT_FAILED.get(cause, ("The packages of {origin} could not be installed.", ""))
     end = "" if message.endswith((".", "!", "?")) else "."
-    return f"{what.format(origin=origin)} {message}{end} {help_}".strip()
+    return f"{text(what, origin=origin)} {message}{end} {_help(help_)}".strip()
 
 
 _IMAGE_FAILED = {
@@ -126,7 +135,7 @@ def _image_failed(cause: str, image: str, message: str) -> str:
     """What is wrong, the words of who said so, and what to do."""
     what, help_ = _IMAGE_FAILED.get(cause, ("The image {image} could not be fetched.", ""))
     end = "" if message.endswith((".", "!", "?")) else "."
-    return f"{what.format(image=image)} {message}{end} {help_}".strip()
+    return f"{text(what, image=image)} {message}{end} {_help(help_)}".strip()
 
 
 _DATA_FAILED = {
@@ -181,13 +190,14 @@ def _data_failed(cause: str, address: str, message: str) -> str:
     what, help_ = _DATA_FAILED.get(cause, ("{address} could not be fetched", ""))
     needs = _NEEDED_SECRETS.get(address.partition("://")[0], "an address that is signed")
     end = "" if message.endswith((".", "!", "?")) else "."
-    return f"{what.format(address=address)}: {message}{end} {help_.format(needs=needs)}".strip()
+    return f"{text(what, address=address)}: {message}{end} {_help(help_, needs=text(needs))}".strip()
 
 
 _NOT_FETCHED = {
     "ref": (
         "{url} has no branch, tag or commit {ref}.",
-        "Check its name; it may have been renamed or deleted. A commit is named by its whole hash, 40 characters.",
+        "Check its name; it may have been renamed or deleted. "
+        "A commit is named by its whole hash, 40 characters.",
     ),
     "commit": (
         "{url} does not have or does not give out the commit {ref}.",
@@ -195,11 +205,13 @@ _NOT_FETCHED = {
     ),
     "key_needed": (
         "{url} asks for a key.",
-        "Store a deploy key (ssh) or an access token (https) with berth secret set NAME, and name it: --git-key NAME.",
+        "Store a deploy key (ssh) or an access token (https) with berth secret set NAME, and name "
+        "it: --git-key NAME.",
     ),
     "key_refused": (
         "{url} refused the secret {key}.",
-        "Check that it is valid, belongs to this repository and may read it; store it again with: berth secret set {key}.",
+        "Check that it is valid, belongs to this repository and may read it; "
+        "store it again with: berth secret set {key}.",
     ),
     "key_unreadable": (
         "The secret {key} is not a key that ssh can read.",
@@ -233,29 +245,38 @@ def _code_not_fetched(cause: str, url: str, ref: str, key: str, message: str) ->
     """What is wrong, what to do, and git's own words."""
     what, help_ = _NOT_FETCHED.get(cause, ("The code of {url} could not be fetched.", ""))
     facts = {"url": url, "ref": ref or "HEAD", "key": key}
-    told = f"{what} {help_}".strip().format(**facts)
-    return f"{told} {message}" if cause in {"secret", "size", "tool"} else f"{told} Git said: {message}"
+    told = f"{text(what, **facts)} {_help(help_, **facts)}".strip()
+    return (
+        f"{told} {message}"
+        if cause in {"secret", "size", "tool"}
+        else text("{told} Git said: {message}", told=told, message=message)
+    )
 
 
 @ends(Ended.CODE_REFUSED)
 def _code_refused(url: str, commit: str, message: str) -> str:
-    return f"The code of {url} at {commit[:12]} cannot be run. {message}"
+    return text(
+        "The code of {url} at {commit} cannot be run. {message}", url=url, commit=commit[:12], message=message
+    )
 
 
 @ends(Ended.CROWDED_OUT)
 def _crowded_out(ending: Mapping[str, Any], device: str, foreign_bytes: int, by: Sequence[str]) -> str:
-    said = (
-        f"{device} also held {words.size(foreign_bytes)} of {' and '.join(by)}, not of Berth's jobs; "
-        "without that the job would have had what it claimed."
+    said = text(
+        "{device} also held {foreign_bytes} of {by}, not of Berth's jobs; "
+        "without that the job would have had what it claimed.",
+        device=words.labelled(device),
+        foreign_bytes=words.size(foreign_bytes),
+        by=joined(by),
     )
     return f"{say_json(ending)} {said}".strip()
 
 
 @ends(Ended.NOT_IN_BACKUP)
 def _not_in_backup() -> str:
-    return "It ran after the backup that the database was restored from."
+    return text("It ran after the backup that the database was restored from.")
 
 
 @ends(Ended.CLOSED_BY_DOCTOR)
 def _closed_by_doctor() -> str:
-    return "Closed by doctor: nothing of it runs."
+    return text("Closed by doctor: nothing of it runs.")

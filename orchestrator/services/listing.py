@@ -71,7 +71,7 @@ def problem_of(service: Service) -> str:
     try:
         intake.parse_spec({**service.job_fields, "name": service.name, "source": {"bundle": service.bundle}})
     except OrchestratorError as error:
-        return f"No replica can be submitted: {error}"
+        return Sentence("No replica can be submitted: {why}", why=error.args[0])
     except (TypeError, ValueError, AttributeError):
         return "No replica can be submitted: what is stored of its job cannot be read."
     return ""

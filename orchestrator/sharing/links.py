@@ -115,13 +115,15 @@ def jobs_of(link: ShareLink) -> JobQuerySet:
 def title_of(link: ShareLink) -> str:
     """What a link shows, in a few words."""
     if link.project is not None:
-        return f"project {link.project}"
+        return Sentence("project {name}", name=str(link.project))
     if link.sweep is not None:
-        return f"sweep {link.sweep.name}"
+        return Sentence("sweep {name}", name=link.sweep.name)
     names = [str(job) for job in link.jobs.all()[:2]]
     more = link.jobs.count() - len(names)
-    what = "the report of " if link.kind == LinkKind.REPORT else ""
-    return f"{what}{', '.join(names)}{f' and {more} more' if more > 0 else ''}"
+    jobs = ", ".join(names)
+    if more > 0:
+        jobs = Sentence("{jobs} and {more} more", jobs=jobs, more=more)
+    return Sentence("the report of {jobs}", jobs=jobs) if link.kind == LinkKind.REPORT else jobs
 
 
 def revoke(link: ShareLink, *, by: AbstractBaseUser, address: str = "") -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.metric_names import chart_groups, in_loss_order, in_order, is_loss
+from berth.metric_names import chart_groups, in_loss_order, in_order, is_loss, main_metric
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,21 @@ def test_metric_that_only_sounds_like_a_loss_is_not_one(name):
 )
 def test_training_loss_represents_the_job(names, main):
     assert in_loss_order(names)[0] == main
+
+
+@pytest.mark.parametrize(
+    ("names", "main"),
+    [
+        (["steps_per_s", "grad_norm", "MSE"], "MSE"),
+        (["steps_per_s", "lr", "val/accuracy", "loss"], "loss"),
+        (["samples_per_s", "entropy", "episode_reward"], "episode_reward"),
+        (["steps_per_s", "entropy"], "entropy"),
+        (["steps_per_s"], "steps_per_s"),
+        ([], None),
+    ],
+)
+def test_a_job_without_a_loss_is_represented_by_what_it_measures_rather_than_by_its_speed(names, main):
+    assert main_metric(names) == main
 
 
 def test_validation_metric_shares_the_chart_of_its_training_metric():

@@ -198,6 +198,24 @@ def test_no_page_is_too_wide_lays_text_on_text_or_jumps(server, open_page, root,
     assert not faults, "\n".join(faults)
 
 
+def test_no_page_in_german_is_too_wide_lays_text_on_text_or_jumps(server, open_page, root, lab):
+    """German words are longer, and scripts must write the same words as the server, or a page jumps."""
+    page = open_page(root, "/keys")
+    page.context.add_cookies([{"name": "berth_language", "value": "de", "url": server.url}])
+    page.add_init_script(SHIFTS)
+    faults = []
+
+    for number, address in enumerate(ADDRESSES):
+        place = address.format(running=lab.running.pk, failed=lab.failed.pk, device=lab.device)
+        resize(page, LOADED_WIDTHS[number % 4])
+        page.goto(server.url + place)
+        settle(page)
+        faults += shifts_of(page, f"{address} at {LOADED_WIDTHS[number % 4]}")
+        faults += faults_of(page, address, (320, *LOADED_WIDTHS))
+
+    assert not faults, "\n".join(faults)
+
+
 def test_the_check_sees_text_on_text_and_what_is_too_wide(open_page, root):
     page = open_page(root, "/keys")
     assert page.evaluate(LOOK) == []

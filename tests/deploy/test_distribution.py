@@ -21,6 +21,8 @@ def test_server_and_library_are_extras():
 
     assert {"django", "celery", "uvicorn"} <= names(extras["server"])
     assert "torch" not in names(extras["server"])  # its build depends on the driver
+    assert "ldap3" not in names(extras["server"])  # nobody maintains it
+    assert names(extras["ldap"]) == {"ldap3"}
     assert {"numpy", "torch"} <= names(extras["training"])
 
 

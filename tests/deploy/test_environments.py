@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,32 @@ def test_another_python_gets_a_folder_of_its_own(tree):
     assert in_tree(tree, "print(make.VENV.name, make.PYTHON.parents[1].name)") == (
         f".venv-{CURRENT} .venv-{CURRENT}\n"
     )
+
+
+def test_the_command_does_not_import_the_scripts_of_the_folder_where_it_runs(tree):
+    """A person's random.py or types.py is not Python's."""
+    (tree / ".venv" / "lib" / "python{}.{}".format(*sys.version_info[:2]) / "site-packages").mkdir(
+        parents=True
+    )
+    (tree / ".venv" / "bin").mkdir()
+    (tree / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    in_tree(tree, "make.link_project()")
+    theirs = tree / "theirs"
+    theirs.mkdir()
+    for name in ("random", "types", "tokenize", "berth"):
+        (theirs / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
+
+    done = subprocess.run(
+        [tree / ".venv" / "bin" / "berth", "--version"],
+        cwd=theirs,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("berth ")
 
 
 def test_the_environment_of_a_python_that_is_gone_is_made_again_and_that_is_told(tree):

@@ -48,6 +48,18 @@ def test_a_python_that_is_promised_and_not_tried_is_told(tree):
     assert next(release.problems(tree)).startswith("The metadata promise Python 3.13, which")
 
 
+def test_an_end_of_the_range_of_torch_that_is_not_tried_is_told(tree):
+    project, workflow = tree / "pyproject.toml", tree / ".github" / "workflows" / "ci.yml"
+    project.write_text(
+        project.read_text() + '[project.optional-dependencies]\ntraining = ["torch>=2.10,<2.14"]\n'
+    )
+    workflow.write_text(workflow.read_text() + 'torch: ["2.10"]\n')
+
+    assert list(release.problems(tree)) == [
+        "The extra training allows torch 2.13, which .github/workflows/ci.yml does not try."
+    ]
+
+
 def test_this_tree_promises_the_pythons_that_the_workflow_tries_and_one_version():
     told = [problem for problem in release.problems(ROOT) if "CHANGELOG" not in problem]
 

@@ -87,7 +87,14 @@ def test_metadata_name_licence_readme_and_version(wheel):
     assert told["Description-Content-Type"] == "text/markdown"
     assert str(told.get_payload()).startswith("# Berth")
     assert "Programming Language :: Python :: 3.11" in told.get_all("Classifier", [])
-    assert set(told.get_all("Provides-Extra", [])) == {"server", "training", "mcp", "nodes", "kubernetes"}
+    assert set(told.get_all("Provides-Extra", [])) == {
+        "server",
+        "training",
+        "mcp",
+        "ldap",
+        "nodes",
+        "kubernetes",
+    }
 
 
 def installed(wheel: Path, folder: Path) -> Path:

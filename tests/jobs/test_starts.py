@@ -172,3 +172,67 @@ def test_package_below_src_of_a_project_is_found_and_importable(ada, home, make_
     launcher.prepare(accepted.job, attempt)
     record = read_record(home.job(accepted.job.pk).attempt(1).launch) or {}
     assert f"{home.job(accepted.job.pk).work}/src" in str(record["env"])
+
+
+def test_the_only_script_of_an_upload_starts_where_nothing_else_is_named(ada):
+    helper = {"pkg/__init__.py": "", "pkg/net.py": ""}
+
+    assert submit(ada, {"main.py": "print(1)", **helper}).job.spec.entrypoint == "main.py"
+    assert submit(ada, {"src/fit.py": "print(1)"}).job.spec.entrypoint == "src/fit.py"
+    assert submit(ada, {"train.py": "print(1)", "eval.py": ""}).job.spec.entrypoint == "train.py"
+    with pytest.raises(Malformed, match=r"no file 'train\.py'"):
+        submit(ada, {"main.py": "", "eval.py": ""})
+    with pytest.raises(Malformed, match=r"no file 'train\.py'"):
+        submit(ada, {"main.py": ""}, entrypoint="train.py")
+
+
+PROJECT = {
+    "pyproject.toml": "[project]\nname = 'x'\n[project.scripts]\nx-train = 'x.cli:app.main [fast]'\n",
+    "src/x/__init__.py": "",
+    "src/x/cli.py": "",
+}
+CALL = "import sys; sys.argv[0] = 'x-train'; from x.cli import app; sys.exit(app.main())"
+
+
+@pytest.mark.parametrize(
+    ("files", "fields"),
+    [
+        (PROJECT, {}),
+        ({f"code/{name}": text for name, text in PROJECT.items()}, {"workdir": "code"}),
+        ({**PROJECT, "run/a.txt": ""}, {"workdir": "run"}),
+        (
+            {**PROJECT, "pyproject.toml": "[tool.poetry.scripts]\nx-train = 'x.cli:app.main'\n"},
+            {},
+        ),
+    ],
+)
+def test_a_program_that_the_project_declares_starts_as_if_it_were_installed(
+    ada, home, make_attempt, files, fields
+):
+    job = submit(ada, files, command=["x-train", "--epochs", "3"], **fields).job
+    launcher.prepare(job, make_attempt(job))
+
+    record = read_record(home.job(job.pk).attempt(1).launch) or {}
+    assert job.name == "x-train"
+    assert (record["script"], record["args"]) == ("python", ["-c", CALL, "--epochs", "3"])
+
+
+@pytest.mark.parametrize("text", ["[project.scripts]\nx-train = 1\n", "project = 3\n", "[project]\n"])
+def test_a_project_that_declares_no_such_program_leaves_the_command_as_it_is(ada, text):
+    with pytest.raises(Impossible, match="There is no program 'x-train'"):
+        submit(ada, {"pyproject.toml": text, "a.txt": ""}, command=["x-train"])
+
+
+@pytest.mark.parametrize(
+    ("script", "is_warned"),
+    [
+        ("nohup python train.py > log 2>&1 &\necho started\n", True),
+        ("python a.py &\npython b.py &\nwait\n", False),
+        ("python a.py && python b.py\n# python c.py &\n", False),
+        ("python a.py &&\n  python b.py 2>&1 | tee log\n", False),
+    ],
+)
+def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_about(ada, script, is_warned):
+    warnings = submit(ada, {"run.sh": script, "train.py": ""}, command=["bash", "run.sh"]).warnings
+
+    assert any("does not wait for it" in warning for warning in warnings) == is_warned

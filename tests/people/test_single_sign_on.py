@@ -1,5 +1,7 @@
 """The settings of sign-in by somebody else's directory."""
 
+import sys
+
 import pytest
 
 from orchestrator.exceptions import WrongSetting
@@ -49,6 +51,14 @@ def test_the_secret_comes_from_a_file(tmp_path):
 def test_a_wrong_setting_is_named_with_what_would_do(variables, said):
     with pytest.raises(WrongSetting, match=said.replace("(", r"\(")):
         django_settings(variables)
+
+
+def test_a_directory_without_the_package_for_it_is_refused_with_the_extra_that_has_it(monkeypatch):
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "ldap3", raising=False)
+
+    with pytest.raises(WrongSetting, match=r"berth-gpu\[server,ldap\]"):
+        read_ldap(LDAP)
 
 
 def test_a_password_never_goes_to_the_directory_in_the_clear():

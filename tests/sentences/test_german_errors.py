@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import translation
+from django.utils.html import escape
 
 from dashboard.parts.said import messages_of, said, sentence_of
 from deploy.translations import (
@@ -20,6 +21,7 @@ from deploy.translations import (
     script_of,
 )
 from orchestrator.exceptions import Conflict, Malformed, Sentence
+from orchestrator.people import tokens
 from orchestrator.sweeps.core.space import WrongSpace
 from tests.sentences.error_texts import texts_in
 from tests.system.server import REPOSITORY
@@ -151,7 +153,7 @@ def test_what_has_no_translation_is_said_as_it_is():
         ({"time_limit_h": "soon"}, "&#x27;soon&#x27; ist weder eine Zahl in hours noch eine Dauer", ""),
     ],
 )
-def test_a_form_says_its_errors_in_german_and_rest_in_english(
+def test_forms_and_a_pages_own_rest_say_errors_in_german_and_programs_hear_english(
     home, client, ada, make_device, form, page, rest
 ):
     make_device()
@@ -163,9 +165,12 @@ def test_a_form_says_its_errors_in_german_and_rest_in_english(
         "source": {"text": "print(1)"},
         **{name: int(text) if text.isdecimal() else text for name, text in form.items()},
     }
-    told = client.post("/api/v1/jobs", body, content_type="application/json").json()["detail"]
+    told_a_page = client.post("/api/v1/jobs", body, content_type="application/json").json()["detail"]
+    token = {"Authorization": f"Token {tokens.issue(ada, name='a program')[1]}", "Accept-Language": "de"}
+    told = client.post("/api/v1/jobs", body, content_type="application/json", headers=token).json()["detail"]
 
     assert page in shown
+    assert page in escape(told_a_page) or not rest
     assert rest in told
 
 

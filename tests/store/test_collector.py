@@ -206,6 +206,51 @@ def test_files_of_two_steps_are_two_checkpoints(job, collect):
     assert shown(second) == ["m_step_200.pt", "o_step_200.pt"]
 
 
+def numbered(job, pattern, numbers, pause_s):
+    """Save a file for each number, with this many seconds of training before the next."""
+    for place, number in enumerate(numbers):
+        path = save(job.checkpoints / pattern.format(number), zipped(b"%d" % number))
+        written_ns[0] += int(pause_s * 1e9) if place else 0
+        later(path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers", "pause_s"),
+    [("model_{:07}.pth", (0, 25, 50), 1), ("G_{}.pt", (1000, 2000, 9000), 1), ("net-{}.pth", (1, 2, 3), 6)],
+)
+def test_files_whose_names_do_not_say_what_they_count_are_a_checkpoint_each_by_their_times(
+    job, collect, pattern, numbers, pause_s
+):
+    """With all of them in each checkpoint, every save would verify and copy the whole past."""
+    save(job.checkpoints / "vocab.json", '{"a": 1}')
+    numbered(job, pattern, numbers, pause_s)
+
+    taken = collect(reached=numbers[-1]).taken
+
+    names = [pattern.format(number) for number in numbers]
+    assert [shown(generation) for generation in taken] == [[names[0]], [names[1]], [names[2], "vocab.json"]]
+    assert GenerationStore(job).resume_path(taken[-1]).name == names[-1]
+    assert taken[-1].step == numbers[-1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers", "pause_s"),
+    [
+        ("model_{}.pth", (0, 1, 2, 3), 0.1),
+        ("model_{}.pth", (0, 1), 60),
+        ("actor_{}.pt", (3, 7, 12), 0.01),
+        ("model-rank{}.pt", (0, 8, 16), 60),
+        ("model_{}.pth", (2, 0, 1), 60),
+    ],
+)
+def test_files_that_may_be_the_parts_of_one_save_stay_together(job, collect, pattern, numbers, pause_s):
+    numbered(job, pattern, numbers, pause_s)
+
+    [generation] = collect().taken
+
+    assert shown(generation) == sorted(pattern.format(number) for number in numbers)
+
+
 def test_a_numbered_folder_of_numbered_files_is_a_runs_and_no_checkpoint(job, collect):
     for step in (100, 200):
         later(save(job.checkpoints / f"42/step_{step}.pt", zipped(b"%d" % step)))

@@ -1,5 +1,7 @@
 """What is said about a script when it comes in."""
 
+import re
+
 import pytest
 
 from orchestrator.exceptions import Malformed
@@ -89,3 +91,21 @@ def test_names_that_hide_modules_are_warned_about():
         f"'{name}' hides the module of the same name from every import; rename it if that is not intended."
         for name in ("numpy", "random")
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("run.sh", b"set -e\npython train.py\n", "berth run -- bash 'run.sh'"),
+        ("run", b"#!/usr/bin/env bash\npython train.py\n", "is a shell script"),
+        ("nb.ipynb", b'{"cells": []}', "jupyter nbconvert --to script 'nb.ipynb'"),
+    ],
+)
+def test_what_is_no_python_is_refused_with_what_to_do(name, data, sentence):
+    with pytest.raises(Malformed, match=re.escape(sentence)):
+        check_script(name, data)
+
+
+def test_python_of_any_name_is_taken():
+    assert check_script("train.sh", b"print(1)\n") == []
+    assert check_script("train", b"#!/usr/bin/env python3\nprint(1)\n") == []

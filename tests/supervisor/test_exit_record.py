@@ -219,6 +219,170 @@ def test_only_the_first_line_of_a_long_message_is_in_the_sentence() -> None:
     assert say(verdict.how) == "The script raised KeyError: 'a' on rank 0."
 
 
+SPAWNED = """
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "/x/torch/multiprocessing/spawn.py", line 95, in _wrap
+    fn(i, *args)
+  File "/x/work/train.py", line 3, in f
+    raise ValueError("no such split")
+ValueError: no such split
+"""
+OF_A_WORKER = "Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"x\"\nKeyError: 'label'\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            RankError("ProcessRaisedException", SPAWNED, 1),
+            "The script raised ValueError: no such split (ProcessRaisedException) on rank 0.",
+        ),
+        (RankError("KeyError", OF_A_WORKER, 1), "The script raised KeyError: 'label' on rank 0."),
+        (
+            RankError("EOFError", "EOF when reading a line", 1),
+            "The script raised EOFError: EOF when reading a line on rank 0. "
+            "A job has no keyboard: give what the script asks for as an argument.",
+        ),
+        (
+            RankError("EOFError", "Ran out of input", 1),
+            "The script raised EOFError: Ran out of input on rank 0.",
+        ),
+    ],
+)
+def test_what_another_process_raised_is_said_with_its_own_words(error, sentence) -> None:
+    verdict = classify(Ending(1, top=1, errors={0: error}))
+
+    assert (verdict.kind, say(verdict.how)) == ("user_error", sentence)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RankError("ProcessExitedException", "process 1 terminated with signal SIGKILL", 1),
+        RankError("RuntimeError", "DataLoader worker (pid 12) is killed by signal: Killed. ", 1),
+        RankError(
+            "RuntimeError",
+            "DataLoader worker (pid(s) 12) exited unexpectedly",
+            1,
+            "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. \n\nThe above exception was the direct cause",
+        ),
+    ],
+)
+def test_a_killed_process_of_a_rank_is_no_error_of_the_script(error) -> None:
+    killed = classify(Ending(1, top=1, errors={0: error}))
+    out_of_memory = classify(Ending(1, top=1, errors={0: error}, oom_killed=True))
+
+    assert (killed.kind, say(killed.how)) == (
+        "signal",
+        "A process of rank 0 was killed by SIGKILL from outside of Berth.",
+    )
+    assert (out_of_memory.kind, say(out_of_memory.how)) == (
+        "oom_cpu",
+        "The kernel killed a process of rank 0 because the machine was out of main memory.",
+    )
+
+
+TAIL_OF_A_STAGE = """== fit
+Traceback (most recent call last):
+  File "/x/work/fit.py", line 2, in <module>
+    raise ValueError("bad shape")
+ValueError: bad shape
+Traceback (most recent call last):
+  File "/x/work/stages.py", line 4, in <module>
+    subprocess.run([sys.executable, s], check=True)
+subprocess.CalledProcessError: Command '['python', 'fit.py']' returned non-zero exit status 1.
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "tail", "kind", "sentence"),
+    [
+        (
+            "Command '['python', 'fit.py']' returned non-zero exit status 1.",
+            TAIL_OF_A_STAGE,
+            "user_error",
+            "The script raised ValueError: bad shape (CalledProcessError) on rank 0.",
+        ),
+        (
+            "Command '['./tool']' returned non-zero exit status 2.",
+            "tool: no such file\n",
+            "user_error",
+            "The script raised CalledProcessError: Command '['./tool']' returned non-zero exit status 2. on rank 0.",
+        ),
+        (
+            "Command '['python', 'fit.py']' died with <Signals.SIGKILL: 9>.",
+            "step 5\n",
+            "signal",
+            "A process of rank 0 was killed by SIGKILL from outside of Berth.",
+        ),
+    ],
+)
+def test_a_program_that_a_script_started_tells_why_the_script_failed(message, tail, kind, sentence) -> None:
+    error = RankError("CalledProcessError", message, 1)
+    verdict = classify(Ending(1, top=1, errors={0: error}, tails={0: tail}))
+
+    assert (verdict.kind, say(verdict.how)) == (kind, sentence)
+
+
+PRINTED = """step 20 loss 0.048
+Traceback (most recent call last):
+  File "/x/work/train.py", line 6, in <module>
+    main()
+    ^^^^^^
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (
+            f"{PRINTED}exiting\n",
+            "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied.",
+        ),
+        (PRINTED + "step 21 loss 0.04\n" * 20, "Finished."),
+        (
+            f"done\nException ignored in: <function Loader.__del__ at 0x7f>\n{PRINTED.partition(chr(10))[2]}",
+            "Finished.",
+        ),
+        ("done\n", "Finished."),
+    ],
+)
+def test_an_exception_that_a_script_printed_last_is_said_with_its_success(tail, sentence) -> None:
+    for ending in (Ending(1, top=0, tails={0: tail}), Ending(1, top=0, finished={0: 0}, tails={0: tail})):
+        verdict = classify(ending)
+
+        assert (verdict.kind, say(verdict.how)) == ("ok", sentence)
+
+
+@pytest.mark.parametrize(
+    ("error", "port"),
+    [
+        (
+            RankError(
+                "DistNetworkError",
+                "The server socket has failed to listen on any local network address. port: 12355, useIpv6: false, "
+                "code: -98, name: EADDRINUSE, message: address already in use",
+                1,
+            ),
+            "Port 12355",
+        ),
+        (RankError("OSError", "[Errno 98] Address already in use", 1), "The port"),
+    ],
+)
+def test_a_port_that_another_program_has_is_no_error_of_the_script(error, port) -> None:
+    verdict = classify(Ending(1, top=1, errors={0: error}))
+
+    assert verdict.kind == "infra"
+    assert say(verdict.how).startswith("The script raised ")
+    assert say(verdict.how).endswith(
+        f" {port} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, or port 0 "
+        "for a free one."
+    )
+
+
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
     ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
 

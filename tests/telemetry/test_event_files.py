@@ -91,10 +91,18 @@ def test_each_record_counts_once_and_half_of_one_waits(job: JobFolder) -> None:
 
 
 def test_curves_in_folders_of_their_own_are_told_apart(job: JobFolder) -> None:
-    write(job.work / "logs" / "a.tfevents.1", scalar(1, 1.0))
-    write(job.work / "logs" / "val" / "a.tfevents.2", scalar(1, 2.0))
+    write(job.work / "logs" / "events.out.tfevents.1", scalar(1, 1.0))
+    write(job.work / "logs" / "val" / "events.out.tfevents.2", scalar(1, 2.0))
+    write(job.work / "logs" / "Loss_both" / "events.out.tfevents.3", scalar(1, 3.0))
 
-    assert points(read(job)[0]) == [("loss", 1, 1.0), ("val/loss", 1, 2.0)]
+    assert points(read(job)[0]) == [("loss", 1, 1.0), ("Loss_both/loss", 1, 3.0), ("val/loss", 1, 2.0)]
+
+
+def test_the_time_that_names_a_folder_of_hyperparameters_is_no_part_of_a_metrics_name(job: JobFolder) -> None:
+    write(job.work / "logs" / "a.tfevents.1", scalar(1, 1.0, tag="Loss/train"))
+    write(job.work / "logs" / "1795841151.711296" / "a.tfevents.2", scalar(0, 2.0, tag="hparam/loss"))
+
+    assert points(read(job)[0]) == [("Loss/train", 1, 1.0), ("hparam/loss", 0, 2.0)]
 
 
 def test_events_of_an_earlier_attempt_are_left_out(job: JobFolder) -> None:

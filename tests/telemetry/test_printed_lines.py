@@ -178,6 +178,9 @@ def last_of(lines: str) -> LineValues:
         ("accuracy: 9842/10000 (98%)", {"accuracy": 0.9842}),
         ("loss: tensor(0.5234, device='cuda:0', grad_fn=<NllLossBackward0>)", {"loss": 0.5234}),
         ("Average loss: 0.5", {"loss": 0.5}),
+        ("ppl 0,52", {}),  # a decimal comma, or a list of two
+        ("acc: 0,5234", {}),
+        ("shape 3,224,22", {}),
     ],
 )
 def test_a_number_is_read_as_it_is_meant_or_not_at_all(line, values):

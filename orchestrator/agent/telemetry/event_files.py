@@ -8,6 +8,7 @@ and simple_value = 2 (float), or tensor = 8 as newer writers have it.  Reading t
 
 import math
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ MOST_ENTRIES = 5_000  # looked at in one search
 DEEPEST = 6
 _HEAD, _TAIL_BYTES = struct.Struct("<QI"), 4
 _DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
+_TIME = re.compile(r"\d{10}\.\d+")  # str(time.time())
 _FLOAT_TYPE, _DOUBLE_TYPE = 1, 2  # DT_FLOAT, DT_DOUBLE
 
 
@@ -30,21 +32,28 @@ class BrokenFile(ValueError):
 
 
 def find_files(folders: list[Path], since_s: float) -> list[Path]:
-    """Event files below ``folders`` that were written since a time, sorted by name; links are not followed."""
+    """Event files below ``folders`` that were written since a time; links are not followed.
+
+    Those nearest to the top come first, since writers add folders below the one of the run: ``runs/first/val``.
+    """
     event_files: list[Path] = []
     remaining = MOST_ENTRIES
     for top in folders:
         for folder, names, files in os.walk(top):
             remaining -= len(names) + len(files)
             if remaining < 0 or len(event_files) >= MOST_FILES:
-                return sorted(event_files[:MOST_FILES])
+                return sorted(event_files[:MOST_FILES], key=_depth_and_name)
             if len(Path(folder).relative_to(top).parts) >= DEEPEST:
                 names.clear()
             names[:] = [name for name in names if not name.startswith(".") and name != "node_modules"]
             event_files += [
                 Path(folder, name) for name in files if MARK in name and _is_new(folder, name, since_s)
             ]
-    return sorted(event_files[:MOST_FILES])
+    return sorted(event_files[:MOST_FILES], key=_depth_and_name)
+
+
+def _depth_and_name(path: Path) -> tuple[int, Path]:
+    return len(path.parts), path
 
 
 def read_records(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -97,14 +106,14 @@ def read_event(record: bytes, prefix: str, since_s: float, now: float, batch: Pa
 def prefix_of(path: Path, first: Path) -> str:
     """The prefix for a file's tags: its folder, relative to the folder of the first file found.
 
-    Writers put curves that belong together (train, validation) into one folder each.
+    Writers put curves that belong together (train, validation) into one folder each.  A folder that is named by the
+    time, as ``add_hparams`` of PyTorch makes one, says nothing.
     """
-    if path.parent == first.parent:
-        return ""
     try:
-        return f"{path.parent.relative_to(first.parent).as_posix()}/"
+        parts = path.parent.relative_to(first.parent).parts
     except ValueError:
-        return f"{path.parent.name}/"
+        parts = (path.parent.name,)
+    return "".join(f"{part}/" for part in parts if not _TIME.fullmatch(part))
 
 
 def _scalar(value: bytes) -> tuple[str, float] | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from orchestrator.agent.telemetry.metric_lines import short_name
 from orchestrator.agent.telemetry.vocabulary import (
     BEFORE_NAME,
+    EPOCHS,
     EVALUATION,
     LEFT_OUT,
     LEVELS,
@@ -13,6 +14,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     NOT_HERE,
     PARTS,
     STEP_WORDS,
+    is_measure,
 )
 
 MOST_TEXT = 160  # before a number
@@ -24,6 +26,10 @@ _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
 # "train.py:12", "(trainer:464)", "core.trainer:after_iter:270".
 _SOURCE = re.compile(r"\w\.\w[\w.]{0,99}(?::\w{1,99})?$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
+# "__main__:train:42" of loguru, "trainer:fit:33" of formats with funcName; but "val:loss:0.5" is a value.
+_FUNCTION = re.compile(
+    r"(?:(?:^|\s)__main__|\|\s{1,9}[A-Za-z_][\w.]{0,99}):[\w<>]{1,99}$|(?:^|\s)[a-z_]\w{0,99}:([a-z_]\w{0,99})$"
+)
 _ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
 _WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
@@ -138,7 +144,7 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     qualifier = ""
     if (hit := _QUALIFIER.search(head)) is not None:
         qualifier, head = hit[1], head[: hit.start()]
-    if separator["sep"] == ":" and not separator["open"] and _SOURCE.search(head):
+    if separator["sep"] == ":" and not separator["open"] and (_SOURCE.search(head) or _is_function(head)):
         return None
     explicit = any(sign in separator["sep"] for sign in ":=>") or "[" in separator["open"]
     segment = _DELIMITER.split(head)[-1]
@@ -159,6 +165,14 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
         explicit,
         prose=len(words) > MOST_WORDS or not names,
     )
+
+
+def _is_function(head: str) -> bool:
+    """Whether a line number of this module and function follows."""
+    hit = _FUNCTION.search(head)
+    if hit is None or not hit[1]:
+        return hit is not None
+    return not (is_measure(hit[1]) or hit[1] in EPOCHS or any(hit[1] in words for words in STEP_WORDS))
 
 
 def read_scale(text: str) -> float:

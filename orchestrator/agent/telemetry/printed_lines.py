@@ -19,7 +19,7 @@ from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, o
 from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
-from orchestrator.agent.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
+from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
 from orchestrator.agent.telemetry.vocabulary import EVALUATION, HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
@@ -45,6 +45,9 @@ _HEADING = re.compile(
     rf"\W{{0,20}}(?:[A-Za-z]{{1,12}}\s)?({'|'.join(sorted(EVALUATION))})(?:\s[A-Za-z]{{1,12}}){{0,2}}\s?:\s{{0,8}}",
     re.IGNORECASE,
 )
+BEST = "best"
+# "Early stopping, best iteration is:", above the values of a step that was before.
+_BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
     r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
@@ -100,6 +103,14 @@ class LineParser:
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
             return None
+        if line.rstrip().endswith(":") and _BEST_HEADING.search(line):
+            self.progress.heading = BEST
+            return None
+        if self.progress.heading == BEST:
+            self.progress.heading = ""
+            return None
+        if (parts := behind_bar(line)) is not None and self._is_of_its_own(parts[1]):
+            return _joined(self.feed(parts[0]), self.feed(parts[1]))
         if not self._may_tell(line):
             self.progress.heading = ""
             return None
@@ -117,6 +128,13 @@ class LineParser:
             case Kind.BAR | Kind.KERAS_BAR:
                 return self._bar(layout, numbers, line)
         return self._structure(layout.kind, line)
+
+    def _is_of_its_own(self, text: str) -> bool:
+        """Whether what stands behind a bar is a line by itself, rather than the bar's values."""
+        if not self._may_tell(text):
+            return False
+        layout = layout_of(split_numbers(text)[0])
+        return layout is not None and layout.kind in (Kind.PROGRESS, Kind.VALUES)
 
     def _may_tell(self, line: str) -> bool:
         """Whether a line is worth parsing; a quick check that rejects most lines of most logs."""
@@ -149,6 +167,9 @@ class LineParser:
                 total = progress.total_epochs
         else:
             total = _total(layout.step, numbers)
+            total = (
+                None if total is not None and total < step else total
+            )  # of something else, such as an episode
             unit = SAMPLE if layout.samples else STEP
             names_epoch = layout.epoch is not None or layout.within
             if layout.counts_all:
@@ -289,6 +310,15 @@ class LineParser:
         if self.progress.step is None:
             return None
         return self._line(None, row.values)
+
+
+def _joined(bar: LineValues | None, line: LineValues | None) -> LineValues | None:
+    """The values of a bar and of the line behind it."""
+    if bar is None or line is None:
+        return line or bar
+    return line._replace(
+        total_steps=line.total_steps or bar.total_steps, values={**bar.values, **line.values}
+    )
 
 
 def _belongs(layout: Layout) -> bool:

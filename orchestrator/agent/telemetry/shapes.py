@@ -10,6 +10,9 @@ from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
+    ENDS_OF_EPOCHS,
+    ENDS_OF_GLOBAL_STEPS,
+    ENDS_OF_STEPS,
     EPOCH_COUNTS,
     EPOCHS,
     EVALUATION,
@@ -35,8 +38,12 @@ _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
     r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
 )
+_PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
 _LOG_PREFIX = re.compile(
-    r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?(?:(?:INFO|DEBUG|WARNING|root|logger)\b[\s:|\]-]{0,4}){0,2}"
+    r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?"
+    # "[__main__][INFO]" of Hydra
+    rf"(?:\[(?!(?i:{_PARTS_OF_A_RUN})\])[A-Za-z_][\w.]{{0,79}}\]\s{{0,2}}){{0,2}}"
+    r"[\s:|-]{0,4}(?:(?:INFO|DEBUG|WARNING|root|logger)\b[\s:|\]-]{0,4}){0,2}"
 )
 _EVALUATES = re.compile(
     rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
@@ -99,6 +106,9 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
     at = first
     while at < last:
         joint = texts[at + 1] if at + 1 < last else ""
+        if joint == ",":  # "0,52" with a decimal comma, or a list: nobody can tell
+            at = _end_of_list(texts, at, last)
+            continue
         if joint in _JOINTS and (joint != "/" or (at + 2 < last and texts[at + 2] == "/")):
             at = _end_of_chain(texts, at, last)
             if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
@@ -121,6 +131,13 @@ def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
     return at + 1
 
 
+def _end_of_list(texts: tuple[str, ...], at: int, last: int) -> int:
+    """The position behind the last number of 0,52 or 3,224,224."""
+    while at + 1 < last and texts[at + 1] == ",":
+        at += 1
+    return at + 1
+
+
 class Builder:
     """Takes the numbers of a line one by one and works out the role of each."""
 
@@ -138,6 +155,7 @@ class Builder:
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
+        self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
         self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
 
     def take(self, number: Number) -> None:
@@ -223,6 +241,8 @@ class Builder:
             self.explicit or not plain,
         )
         self.settings += is_setting(key.last)
+        if key.last in ENDS_OF_GLOBAL_STEPS or key.last in ENDS_OF_EPOCHS:
+            self.ends.setdefault(key.last, number.at)
         if not is_value(key.last) or not is_value(name) or (key.prose and not is_measure(name)):
             return
         if number.of is not None:
@@ -244,6 +264,18 @@ class Builder:
         if number.of is None and unit.rate and not unit.bad:
             self.add(Field(number.at, f"{unit.rate}_per_s", unit.factor))
 
+    def take_ends(self) -> None:
+        """Give the step and the epoch the ends that the line names elsewhere: ``"step": 5, "max_steps": 60``."""
+        of_steps = ENDS_OF_GLOBAL_STEPS if self.step_rank == GLOBAL_RANK else ENDS_OF_STEPS
+        for name, at in self.ends.items():
+            is_whole = (
+                self.epoch is None or self.step_rank == GLOBAL_RANK
+            )  # else the end may be that of an epoch
+            if name in of_steps and self.step is not None and self.step.of is None and is_whole:
+                self.step = self.step._replace(of=at)
+            elif name in ENDS_OF_EPOCHS and self.epoch is not None and self.epoch.of is None:
+                self.epoch = self.epoch._replace(of=at)
+
     def add(self, field: Field) -> None:
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
@@ -254,6 +286,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     builder.scopes = _scopes_of(texts) if whole.count("{") > 1 else {}
     for number in _read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
+    builder.take_ends()
     prefix = _LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
     line = whole.strip()

@@ -30,19 +30,34 @@ _ODD_WORDS = re.compile(r"N[aA]N|INF(?!O)")
 _SPLIT = re.compile(rf"([-+.\d]{_FREE}{_AMOUNT})")
 _SPLIT_ODD = re.compile(rf"({_ODD}|[-+.\d]{_FREE}{_AMOUNT})")
 _TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
+_WHOLE_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
+_FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000", ":,()=|; ")
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 
 def visible_text(line: str) -> str:
     """The final state of a line, without colours and without text overwritten by carriage returns."""
     line = line[:LONGEST_LINE].rstrip("\r\n")
+    if not line.isascii():
+        line = line.translate(_FULL_WIDTH)
     if "\x1b" in line:
         line = _COLOURS.sub("", line)
     if "\r" in line:
         line = line.rpartition("\r")[2]
     return line.replace("\b", "") if "\b" in line else line
+
+
+def behind_bar(line: str) -> tuple[str, str] | None:
+    """A bar of tqdm and what another writer put on its line; None for all other lines.
+
+    A bar ends without a newline, so what logging writes next stands behind it.
+    """
+    bar = _WHOLE_TQDM_BAR.search(line) if "%|" in line or "% |" in line else None
+    if bar is None or not (behind := line[bar.end() :].strip()) or "%|" in behind:
+        return None
+    return line[: bar.end()], behind
 
 
 def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:

@@ -13,7 +13,11 @@ STEPS = _words("step steps_done schritt")
 ITERATIONS = _words("iter iteration itr it update")
 BATCHES = _words("batch minibatch batch_idx")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
-EPOCHS = _words("epoch ep epoche")
+EPOCHS = _words("epoch ep epoche episode")
+# Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
+ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
+ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
+ENDS_OF_EPOCHS = _words("num_epochs max_epochs total_epochs num_train_epochs n_epochs")
 # "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
@@ -114,7 +118,7 @@ _COMMON_HINTS = (
     "\u2501",
     "[=",
 )
-_COUNT_HINTS = ("schritt", "learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
+_COUNT_HINTS = ("episode", "schritt", "learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
 _SHORTEST = {
     word for word in MEASURES if not any(word != part and part in word for part in (*MEASURES, "loss", "acc"))
 }

@@ -27,6 +27,7 @@ from orchestrator.exceptions import (
     TooLarge,
     Unavailable,
 )
+from orchestrator.sentences.errors import said, sentence_of
 from orchestrator.spec.job_spec import problem_text
 from orchestrator.spec.plain_text import writable
 
@@ -90,7 +91,7 @@ def answer_error(request: HttpRequest, error: Exception | type[Exception]) -> Ht
 
 
 class ProblemAnswer(HttpResponse):
-    """An error as REST answers it; pages that call REST say ``error`` in their reader's language."""
+    """An error as REST answers it; a view that calls another for a page looks at ``error``."""
 
     error: OrchestratorError
 
@@ -101,9 +102,10 @@ def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) 
         "title": HTTPStatus(error.status).phrase,
         "status": error.status,
         "code": error.code,
-        "detail": writable(str(error)),
+        "detail": writable(sentence_of(error)),
         "errors": {
-            writable(name): [writable(text) for text in messages] for name, messages in error.fields.items()
+            writable(name): [writable(said(text)) for text in messages]
+            for name, messages in error.fields.items()
         },
     }
     answer = ProblemAnswer(
@@ -127,7 +129,9 @@ def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
 def fail(request: HttpRequest) -> HttpResponse:
     """Answer a page request that raised, with a template that needs neither database nor session."""
     translated = translate(request, sys.exc_info()[1] or RuntimeError())
-    return HttpResponse(render_to_string("500.html", {"sentence": str(translated)}), status=translated.status)
+    return HttpResponse(
+        render_to_string("500.html", {"sentence": sentence_of(translated)}), status=translated.status
+    )
 
 
 def translate(request: HttpRequest, error: BaseException | type[Exception]) -> OrchestratorError:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from ninja import Router, Status
 from pydantic import BaseModel
 
-from berth import words
+from berth.language import plural_text, text
 from orchestrator.agent import lock
 from orchestrator.live import readings as live
 from orchestrator.models import Outbox
@@ -59,7 +59,7 @@ def is_ready(request: HttpRequest) -> Status[ReadyOut]:
     for name, check in _CHECKS.items():
         is_down = "database" in states and states["database"].state != "ok"
         # Each query to a database that is down takes the whole timeout.
-        states[name] = _UNKNOWN if is_down and name == "worker" else _look(check)
+        states[name] = _unknown() if is_down and name == "worker" else _look(check)
     failing = {name for name, dependency in states.items() if dependency.state != "ok"}
     if failing & NEEDED:
         return Status(503, ReadyOut(status="not_ready", dependencies=states))
@@ -77,7 +77,7 @@ def _look(check: Callable[[], str]) -> DependencyOut:
     except _Failing as failing:
         return DependencyOut(state="failing", detail=str(failing))
     except DatabaseError:
-        return _UNKNOWN
+        return _unknown()
 
 
 def _database() -> str:
@@ -85,8 +85,8 @@ def _database() -> str:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except DatabaseError as error:
-        raise _Failing("does not answer") from error
-    return f"{connection.display_name} answers"
+        raise _Failing(text("does not answer")) from error
+    return text("{name} answers", name=connection.display_name)
 
 
 def _redis() -> str:
@@ -98,33 +98,44 @@ def _redis() -> str:
         ) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
-        raise _Failing("does not answer; jobs start some seconds late") from error
-    return "answers"
+        raise _Failing(text("does not answer; jobs start some seconds late")) from error
+    return text("answers")
 
 
 def _worker() -> str:
     """Asking Celery takes a second; a stale outbox row says the same."""
     late = Outbox.objects.open().filter(created_at__lt=timezone.now() - OUTBOX_AGE).count()
     if late:
-        raise _Failing(f"{words.plural(late, 'wake-up')} waited longer than {OUTBOX_AGE.seconds} s")
-    return "keeps up with its wake-ups"
+        late_words = plural_text(
+            "{count:,} wake-up waited longer than {limit_s} s",
+            "{count:,} wake-ups waited longer than {limit_s} s",
+            late,
+            limit_s=OUTBOX_AGE.seconds,
+        )
+        raise _Failing(late_words)
+    return text("keeps up with its wake-ups")
 
 
 def _agent() -> str:
     silent = lock.silent_holder(settings.HOME)
     if silent is not None:
-        raise _Failing(f"runs, but has done nothing for {silent.silent_s:.0f} s; restart it")
+        raise _Failing(
+            text("runs, but has done nothing for {silent_s:.0f} s; restart it", silent_s=silent.silent_s)
+        )
     readings = live.read_now()
     age_s = time.time() - readings.taken_at
     if not readings.taken_at:
-        raise _Failing("has not read the devices yet")
+        raise _Failing(text("has not read the devices yet"))
     if age_s > AGENT_AGE_S:
-        raise _Failing(f"last read the devices {age_s:.0f} s ago")
-    problem = f"; {readings.problem}" if readings.problem else ""
-    return f"read the devices {max(0.0, age_s):.1f} s ago{problem}"
+        raise _Failing(text("last read the devices {age_s:.0f} s ago", age_s=age_s))
+    problem = f"; {text(readings.problem)}" if readings.problem else ""
+    return text("read the devices {age_s:.1f} s ago", age_s=max(0.0, age_s)) + problem
 
 
-_UNKNOWN = DependencyOut(state="failing", detail="unknown, because the database does not answer")
+def _unknown() -> DependencyOut:
+    return DependencyOut(state="failing", detail=text("unknown, because the database does not answer"))
+
+
 _CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "redis": _redis,

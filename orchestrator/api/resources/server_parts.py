@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 import orchestrator
 from berth import words
+from berth.language import plural_text, text
 from orchestrator.api.http.authentication import HOSTS, ApiRequest
 from orchestrator.api.resources import health
 from orchestrator.jobs.launch import isolation
@@ -28,7 +29,6 @@ STARTED_AT = timezone.now()  # of this web process
 DISK_WARNING_PERCENT, DISK_FAILING_PERCENT = 10.0, 3.0  # free
 BACKUP_WARNING_S = 3 * 24 * 3600.0
 PartState = Literal["ok", "warning", "failing"]
-AT_RESTART = "Restart it: manage.py up, or systemctl restart berth-{}."
 
 
 class PartOut(BaseModel):
@@ -82,7 +82,11 @@ def _part(
 def _web() -> PartOut:
     problem = second_port.problem(settings.HOME.services)
     return _part(
-        "web", "warning" if problem else "ok", "answers this page; started", at=STARTED_AT, remedy=problem
+        "web",
+        "warning" if problem else "ok",
+        text("answers this page; started"),
+        at=STARTED_AT,
+        remedy=text(problem),
     )
 
 
@@ -93,14 +97,22 @@ def _agent() -> PartOut:
     remedy = (
         ""
         if found.state == "ok"
-        else f"Jobs keep running, but none starts or ends. {AT_RESTART.format('agent')}"
+        else text(
+            "Jobs keep running, but none starts or ends. Restart it: manage.py up, or systemctl restart berth-agent."
+        )
     )
     return _part("agent", found.state, found.detail, at=at, remedy=remedy)
 
 
 def _worker() -> PartOut:
     found = health.look_at("worker")
-    remedy = "" if found.state == "ok" else f"Jobs start some seconds late. {AT_RESTART.format('worker')}"
+    remedy = (
+        ""
+        if found.state == "ok"
+        else text(
+            "Jobs start some seconds late. Restart it: manage.py up, or systemctl restart berth-worker."
+        )
+    )
     try:
         waiting = Outbox.objects.open().aggregate(oldest=Min("created_at"))
         count: float | None = Outbox.objects.open().count()
@@ -112,18 +124,20 @@ def _worker() -> PartOut:
 def _redis() -> PartOut:
     found = health.look_at("redis")
     own = (
-        "It starts with manage.py up"
+        "Jobs keep running; pages update once a second. It starts with manage.py up."
         if settings.ENVIRONMENT.own_redis
-        else "Look at the server of BERTH_REDIS_URL"
+        else "Jobs keep running; pages update once a second. Look at the server of BERTH_REDIS_URL."
     )
-    remedy = "" if found.state == "ok" else f"Jobs keep running; pages update once a second. {own}."
+    remedy = "" if found.state == "ok" else text(own)
     return _part("redis", "ok" if found.state == "ok" else "warning", found.detail, remedy=remedy)
 
 
 def _database() -> PartOut:
     found = health.look_at("database")
     remedy = (
-        "" if found.state == "ok" else "Nothing can be submitted. Start the database, then look at its log."
+        ""
+        if found.state == "ok"
+        else text("Nothing can be submitted. Start the database, then look at its log.")
     )
     size_bytes = _database_bytes()
     size = "" if size_bytes is None else f", {words.size(size_bytes)}"
@@ -147,30 +161,37 @@ def _disk() -> PartOut:
     if free_percent < DISK_WARNING_PERCENT:
         state = "failing" if free_percent < DISK_FAILING_PERCENT else "warning"
     remedy = (
-        "" if state == "ok" else "Remove old jobs (manage.py clean_up), lower BERTH_KEEP_DAYS, or add space."
+        ""
+        if state == "ok"
+        else text("Remove old jobs (manage.py clean_up), lower BERTH_KEEP_DAYS, or add space.")
     )
-    detail = f"{words.size(usage.free)} of {words.size(usage.total)} free"
+    detail = text("{free} of {total} free", free=words.size(usage.free), total=words.size(usage.total))
     return _part("disk", state, detail, value=round(free_percent, 1), remedy=remedy)
 
 
 def _backup() -> PartOut:
     record = last_backup(settings.HOME)
-    remedy = "Write one now (manage.py backup, or manage.py snapshot), and let a timer do it: docs, Back up."
+    remedy = text(
+        "Write one now (manage.py backup, or manage.py snapshot), and let a timer do it: docs, Back up."
+    )
     if record is None:
-        return _part("backup", "warning", "none was written yet", remedy=remedy)
+        return _part("backup", "warning", text("none was written yet"), remedy=remedy)
     at = datetime.fromtimestamp(record.at, tz=timezone.get_current_timezone())
     is_old = time.time() - record.at > BACKUP_WARNING_S
-    detail = f"the last {record.kind}, {words.size(record.size_bytes)}, written"
+    detail = text(
+        "the last {kind}, {size}, written", kind=text(record.kind), size=words.size(record.size_bytes)
+    )
     return _part("backup", "warning" if is_old else "ok", detail, at=at, remedy=remedy if is_old else "")
 
 
 def _sandbox() -> PartOut:
     level = (live.read_now().sandbox or isolation.reading())["level"]
     described = isolation.describe(level)
-    detail = f"level {level}, {described['name'] if described else 'none'}"
+    name = described["name"] if described else text("none")
+    detail = text("level {level}, {name}", level=level, name=name)
     if sentence := isolation.problem():
         return _part("sandbox", "failing", detail, value=level, remedy=sentence)
-    remedy = "" if level else "Jobs see each other's files. manage.py doctor says what is missing."
+    remedy = "" if level else text("Jobs see each other's files. manage.py doctor says what is missing.")
     return _part("sandbox", "ok" if level else "warning", detail, value=level, remedy=remedy)
 
 
@@ -180,9 +201,16 @@ def _queue() -> PartOut:
         count, oldest = waiting.count(), waiting.aggregate(at=Min("queued_at"))["at"]
         running = Job.objects.filter(state="running").count()
     except DatabaseError:
-        return _part("queue", "failing", "unknown, because the database does not answer")
-    detail = f"{words.plural(count, 'job')} waiting, {running} running"
-    return _part("queue", "ok", f"{detail}; the oldest since" if oldest else detail, at=oldest, value=count)
+        return _part("queue", "failing", text("unknown, because the database does not answer"))
+    detail = plural_text(
+        "{count:,} job waiting, {running} running",
+        "{count:,} jobs waiting, {running} running",
+        count,
+        running=running,
+    )
+    if oldest:
+        detail = text("{detail}; the oldest since", detail=detail)
+    return _part("queue", "ok", detail, at=oldest, value=count)
 
 
 def _node(report: Report) -> PartOut:
@@ -191,15 +219,22 @@ def _node(report: Report) -> PartOut:
     jobs = Attempt.objects.on_node(report.name).count()
     has = f"{words.plural(len(report.devices), 'device')}, {words.plural(jobs, 'job')}"
     if report.is_silent:
-        remedy = (
-            f"Its jobs go on there, or are lost if it was restarted. See to it that node join runs there. If it will "
-            f"not come back: {words.server_command(f'node leave {report.name}')}."
+        remedy = text(
+            "Its jobs go on there, or are lost if it was restarted. See to it that node join runs there. If it will "
+            "not come back: {command}.",
+            command=words.server_command(f"node leave {report.name}"),
         )
-        return _part(f"node {report.name}", "failing", f"{has}; last answered", at=at, remedy=remedy)
+        detail = text("{has}; last answered", has=has)
+        return _part(f"node {report.name}", "failing", detail, at=at, remedy=remedy)
     host = report.host
-    detail = f"{has}, CPU {host['cpu_percent']:.0f} %, {words.size(host['disk_free_bytes'])} of disk free"
+    detail = text(
+        "{has}, CPU {cpu_percent:.0f} %, {size} of disk free",
+        has=has,
+        cpu_percent=host["cpu_percent"],
+        size=words.size(host["disk_free_bytes"]),
+    )
     if report.problem:
-        return _part(f"node {report.name}", "warning", detail, value=jobs, remedy=report.problem)
+        return _part(f"node {report.name}", "warning", detail, value=jobs, remedy=text(report.problem))
     return _part(f"node {report.name}", "ok", detail, value=jobs)
 
 

@@ -11,6 +11,7 @@ from typing import TypedDict
 from django.conf import settings
 from django.contrib.auth import get_user_model
 
+from berth.language import text
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import refusals
 from orchestrator.jobs.launch.refusals import Refusal
@@ -142,10 +143,10 @@ def describe(number: int | None, made_of: Sequence[str] = ()) -> Description | N
     strength = LEVELS[number]
     return {
         "level": number,
-        "name": strength.name,
-        "stops": strength.stops,
-        "does_not_stop": strength.leaves,
-        "walls": [{"name": name, "does": WALLS[name]} for name in made_of if name in WALLS],
+        "name": text(strength.name),
+        "stops": text(strength.stops),
+        "does_not_stop": text(strength.leaves),
+        "walls": [{"name": name, "does": text(WALLS[name])} for name in made_of if name in WALLS],
     }
 
 
@@ -188,9 +189,10 @@ def problem() -> str | None:
 
 
 def _sentence(refusal: str) -> str:
-    return (
+    return text(
         "This server has several users and no sandbox, so one's job could read and stop another's. "
-        f"{refusal} Or start Berth with BERTH_TRUST_ALL_USERS=1 if everybody may do everything."
+        "{refusal} Or start Berth with BERTH_TRUST_ALL_USERS=1 if everybody may do everything.",
+        refusal=text(refusal),
     )
 
 

@@ -16,7 +16,7 @@ from orchestrator.jobs import (
     shared_models,
     training_plans,
 )
-from orchestrator.jobs.launch import images, interpreters, isolation, session_programs, trainers
+from orchestrator.jobs.launch import images, interpreters, isolation, own_programs, session_programs, trainers
 from orchestrator.jobs.launch.images import ImageRecord, Inside
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import PROJECT, SRC, Started, python_of, script_path, started
@@ -98,7 +98,7 @@ def describe(
     values = _placeholder_values(job, folder, data, resume) | datasets.placeholders(registered)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
     arguments = fill_placeholders(arguments, values)
-    run = started(spec, arguments, fill_placeholders(spec.command, values))
+    run = started(spec, arguments, _command(job, fill_placeholders(spec.command, values)))
     if spec.kind == "model":
         run = {
             "starts_as": "script",
@@ -168,6 +168,13 @@ def describe(
     if image is not None:
         record["image"] = image.record
     return record
+
+
+def _command(job: Job, words: list[str]) -> list[str]:
+    """The words of a command, whose program may be one of the job's own project."""
+    if not words:
+        return words
+    return own_programs.python_command(words, job.spec.folder, settings.HOME.bundles / job.bundle) or words
 
 
 def _image(job: Job, run: Started, ranks: int, level: int, devices: list[Device]) -> Inside | None:

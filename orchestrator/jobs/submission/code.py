@@ -112,8 +112,18 @@ def store_code(
     else:
         with _problems_of_field("source" if script is None else "script"):
             return _store_script(spec, script)
+    spec = _with_only_script(spec, stored)
     warnings = _check_start(spec, stored)
     return spec, stored, warnings if bundle is not None else []
+
+
+def _with_only_script(spec: JobSpec, stored: bundles.Bundle) -> JobSpec:
+    """The job with the only script of its code, where it names nothing to start and there is no train.py."""
+    paths = [file.path for file in stored.files]
+    if spec.entrypoint is None or "entrypoint" in spec.model_fields_set or spec.entrypoint in paths:
+        return spec
+    script = starts.only_script(paths)
+    return spec.model_copy(update={"entrypoint": script}) if script else spec
 
 
 def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
@@ -126,8 +136,8 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
         return []
     if spec.entrypoint is None:
         if not requests.declares(spec, stored.sha256):
-            starts.check_command(spec, paths)
-        return []
+            starts.check_command(spec, paths, settings.HOME.bundles / stored.sha256)
+        return starts.background_warning(spec, settings.HOME.bundles / stored.sha256)
     if spec.entrypoint not in paths:
         sentence = Sentence(
             "The upload has no file {entrypoint!r}; name the script to run as entrypoint.",

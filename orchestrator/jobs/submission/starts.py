@@ -2,14 +2,20 @@
 
 import difflib
 import os
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from orchestrator.exceptions import Impossible, Malformed, Sentence
-from orchestrator.jobs.launch import start
+from orchestrator.jobs.launch import own_programs, start
+from orchestrator.jobs.launch.own_programs import text_of
 from orchestrator.models import Pool
 from orchestrator.spec.job_spec import DEFAULT_SCRIPT, JobSpec
+from orchestrator.store.bundles.scripts import SHELL_SUFFIXES
 
+MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
+_IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
+_WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
 _SHELLS = {".py": "python", ".sh": "bash"}
 
 
@@ -64,8 +70,11 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
     return [f"Module {module!r} is not in the upload, so it must be installed in the job's Python."]
 
 
-def check_command(spec: JobSpec, paths: Collection[str]) -> None:
+def check_command(spec: JobSpec, paths: Collection[str], bundle: Path) -> None:
     """Check that the program of a command is there.
+
+    Args:
+        bundle: the folder of the job's code.
 
     Raises:
         Impossible: neither the upload nor this server has it.
@@ -74,9 +83,25 @@ def check_command(spec: JobSpec, paths: Collection[str]) -> None:
     program = spec.command[0]
     if "{" in program:  # a placeholder, filled at the launch
         return
+    if own_programs.python_command(spec.command, spec.folder, bundle) is not None:
+        return
     problem = _why_not_there(program, paths, spec)
     if problem is not None:
         raise Impossible(problem, fields={"command": [problem]})
+
+
+def background_warning(spec: JobSpec, bundle: Path) -> list[str]:
+    """A warning where the shell script of a command leaves a program in the background: the job ends before it."""
+    for word in spec.command[:MOST_WORDS_BEFORE_SCRIPT]:
+        if PurePosixPath(word).suffix not in SHELL_SUFFIXES or word.startswith("/"):
+            continue
+        text = text_of(bundle, f"{spec.folder}/{word}")
+        if _IN_BACKGROUND.search(text) and not _WAITS.search(text):
+            return [
+                f"{word} starts a program in the background and does not wait for it: the job ends with the script, and the "
+                "program with the job. Leave out the & at the end of its line, or end the script with: wait"
+            ]
+    return []
 
 
 def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str | None:

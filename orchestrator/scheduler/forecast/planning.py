@@ -9,6 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
 from berth import words
+from berth.language import text
 from orchestrator.jobs import memory_claims
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Device, Job, JobState
@@ -153,7 +154,7 @@ def _devices(job: Job, decisions: core.Decisions) -> tuple[tuple[Device, int | N
 
 
 def _starts_sentence(job: Job) -> str:
-    return f"It would start at once in pool {job.pool_id}."
+    return text("It would start at once in pool {pool}.", pool=job.pool_id)
 
 
 def _say(wait: core.Wait, now: datetime) -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
+from berth.language import text
 from orchestrator.jobs import datasets, plan_accuracy
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates
@@ -119,7 +120,7 @@ def _run(
         return {"error": str(error)}
     except (SpawnFailed, OSError) as error:
         logger.warning("The planner did not start: %s", error)
-        return {"error": "The planner could not be started on this server."}
+        return {"error": text("The planner could not be started on this server.")}
     finally:
         _end(folder)
 
@@ -198,13 +199,15 @@ def _wait(folder: AttemptFolder, longest_s: float) -> Mapping[str, Any]:
     deadline_s = time.monotonic() + longest_s
     while read_record(folder.exit) is None:
         if time.monotonic() > deadline_s:
-            return {"error": f"The planner did not finish within {longest_s:.0f} s."}
+            return {
+                "error": text("The planner did not finish within {longest_s:.0f} s.", longest_s=longest_s)
+            }
         time.sleep(_POLL_S)
     path = _answer(folder)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _ANSWER_BYTES:
         detail = (read_record(folder.exit) or {}).get("detail")
-        return {"error": f"The planner gave no answer. {detail or ''}".strip()}
-    return read_record(path) or {"error": "The planner's answer cannot be read."}
+        return {"error": text("The planner gave no answer. {detail}", detail=detail or "").strip()}
+    return read_record(path) or {"error": text("The planner's answer cannot be read.")}
 
 
 def _end(folder: AttemptFolder) -> None:

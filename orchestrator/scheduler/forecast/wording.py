@@ -4,6 +4,7 @@ from datetime import datetime
 
 from berth import words
 from berth.job_fields import started_words
+from berth.language import plural_text, text
 from orchestrator.models import Job
 from orchestrator.scheduler.forecast.device_counts import DeviceCountOption
 from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like
@@ -25,22 +26,30 @@ def tell_outcomes(preview: SubmitPreview) -> list[tuple[DeviceCountOption, str]]
 def _tell_end(asked: DeviceCountOption, job: Job, now: datetime) -> str:
     """When the job would be done, and where that estimate comes from."""
     if asked.lasts is None:
-        return f"When it would be done is not known: no run like it on {_devices(asked)} has succeeded yet."
-    return f"{_end(asked, asked.lasts, now).capitalize()}, {_by(asked.lasts, job)}."
+        return text(
+            "When it would be done is not known: no run like it on {devices} has succeeded yet.",
+            devices=_devices(asked),
+        )
+    end = _end(asked, asked.lasts, now)
+    return f"{end[:1].upper()}{end[1:]}, {_by(asked.lasts, job)}."
 
 
 def _tell_other(other: DeviceCountOption, asked: DeviceCountOption | None, now: datetime) -> str:
     """When the job would start with another number of devices and, if known, when it would be done."""
-    text = f"{_devices(other)}: {_start(other, now)}"
+    said = f"{_devices(other)}: {_start(other, now)}"
     if other.lasts is None:
-        return f"{text}, duration unknown" if asked and asked.lasts else text
-    text = f"{text}, {_end(other, other.lasts, now)}"
+        return f"{said}, {text('duration unknown')}" if asked and asked.lasts else said
+    said = f"{said}, {_end(other, other.lasts, now)}"
     if asked is None or asked.lasts is None:
-        return text
+        return said
     times = _middle(other.lasts) / _middle(asked.lasts)
     if times > WORTH_TELLING:
-        return f"{text}, runs {times:.1f} times as long"
-    return f"{text}, runs {1 / times:.1f} times as fast" if 1 / times > WORTH_TELLING else text
+        return f"{said}, {text('runs {times:.1f} times as long', times=times)}"
+    return (
+        f"{said}, {text('runs {times:.1f} times as fast', times=1 / times)}"
+        if 1 / times > WORTH_TELLING
+        else said
+    )
 
 
 def _devices(outcome: DeviceCountOption) -> str:
@@ -49,26 +58,36 @@ def _devices(outcome: DeviceCountOption) -> str:
 
 def _start(outcome: DeviceCountOption, now: datetime) -> str:
     if outcome.starts_now:
-        return "starts now"
+        return text("starts now")
     when = words.start_range(outcome.start_earliest, outcome.start_latest, now)
-    return f"starts {when}" if when else "when it starts is not known"
+    return text("starts {when}", when=when) if when else text("when it starts is not known")
 
 
 def _end(outcome: DeviceCountOption, lasts: ExpectedDuration, now: datetime) -> str:
     if when := words.start_range(outcome.end_earliest, outcome.end_latest, now):
-        return f"done {when}"
+        return text("done {when}", when=when)
     low, high = words.duration(lasts.low_s), words.duration(lasts.high_s)
-    return f"runs {low} to {high}" if low != high else f"runs {high}"
+    return text("runs {low} to {high}", low=low, high=high) if low != high else text("runs {time}", time=high)
 
 
 def _by(lasts: ExpectedDuration, job: Job) -> str:
-    runs = words.plural(lasts.runs, "earlier run")
     same = lasts.like in {Like.CODE_AND_ARGUMENTS, Like.SCRIPT_AND_ARGUMENTS}
-    like = f"with {'these' if same else 'other'} arguments"
+    like = text("with these arguments") if same else text("with other arguments")
     if lasts.like in {Like.CODE_AND_ARGUMENTS, Like.CODE}:
-        return f"by {runs} of this code {like}"
-    started = started_words({**job.spec_fields, "args": []})
-    return f"by your {runs} of {' '.join(started)} {like}"
+        return plural_text(
+            "by {count:,} earlier run of this code {like}",
+            "by {count:,} earlier runs of this code {like}",
+            lasts.runs,
+            like=like,
+        )
+    started = " ".join(started_words({**job.spec_fields, "args": []}))
+    return plural_text(
+        "by your {count:,} earlier run of {started} {like}",
+        "by your {count:,} earlier runs of {started} {like}",
+        lasts.runs,
+        started=started,
+        like=like,
+    )
 
 
 def _middle(lasts: ExpectedDuration) -> float:

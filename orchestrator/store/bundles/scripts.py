@@ -16,6 +16,8 @@ PLAIN_BYTES = 64 << 10
 PLAIN_NESTING = 40
 LONG_CHAIN = re.compile(rb"[-+~\s]{400}|(?:\bnot\s+){100}|(?:\blambda\b[^\n]{0,20}){40}")
 PARSE_S = 5.0
+SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
+SHELL_LINE = re.compile(rb"#!\s?\S{0,80}[/ ](?:ba|z|da)?sh\b")
 # Other binary files are recognised by their NUL bytes or their encoding.
 BINARY_HEADS = {
     b"\x7fELF": "a program",
@@ -45,13 +47,32 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
     """Warnings about what will probably go wrong with a script; empty where nothing will.
 
     Raises:
-        Malformed: empty, binary, or not UTF-8; the sentence has the offset.
+        Malformed: empty, binary, not UTF-8, a notebook or a shell script; the sentence has the offset, or what to do.
     """
     refuse_unreadable(name, data, in_archive=in_archive)
+    if PurePosixPath(name).suffix == ".ipynb":
+        raise Malformed(
+            Sentence(
+                "'{printable}' is a notebook, which is opened in a session; to run it as a job: jupyter nbconvert --to script '{printable}'",
+                printable=printable(name),
+            )
+        )
     problems = shadowing_warnings([PurePosixPath(name).name])
     if problem := _syntax_problem(data):
+        _refuse_shell_script(name, data)
         problems.insert(0, f"'{printable(name)}' does not look like Python that runs: {problem}.")
     return problems
+
+
+def _refuse_shell_script(name: str, data: bytes) -> None:
+    """Refuse what is not Python and says so by its name or its first line."""
+    if PurePosixPath(name).suffix in SHELL_SUFFIXES or SHELL_LINE.match(data):
+        raise Malformed(
+            Sentence(
+                "'{printable}' is a shell script; start it as a command: berth run -- bash '{printable}'",
+                printable=printable(name),
+            )
+        )
 
 
 def refuse_unreadable(name: str, data: bytes, *, in_archive: bool = False) -> None:

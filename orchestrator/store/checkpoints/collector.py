@@ -15,7 +15,7 @@ from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, Gener
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, weight
 from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, without_digits
-from orchestrator.store.checkpoints.saves import Save, Saves, Signature, group
+from orchestrator.store.checkpoints.saves import TOGETHER_S, Save, Saves, Signature, group
 from orchestrator.store.checkpoints.step_names import LARGEST_STEP, is_part_of_many, step_in_name
 from orchestrator.store.checkpoints.watcher import Watcher
 from orchestrator.store.layout import JobFolder
@@ -26,7 +26,6 @@ HELD_LOOKS = 2  # a file that is open at two looks is a log, not a save
 MOST_TRIES = 4
 TRY_AGAIN_WITHIN_S = 0.5  # a write this recent happened during the look
 MOST_POINTER_BYTES = 4096
-TOGETHER_S = 5.0  # within this time, writes belong to one save
 
 
 @dataclass(slots=True)

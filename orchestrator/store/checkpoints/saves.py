@@ -7,14 +7,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Literal
 
-from orchestrator.store.checkpoints.recipes import NUMBERED_FOLDER, RECIPES, Recipe, weight
-from orchestrator.store.checkpoints.step_names import series_number
+from orchestrator.store.checkpoints.recipes import (
+    CHECKPOINT_WEIGHT,
+    NUMBERED_FOLDER,
+    RECIPES,
+    Recipe,
+    weight,
+)
+from orchestrator.store.checkpoints.step_names import family_number, series_number
 
 Signature = tuple[int, int, int, int]  # inode, size, mtime, ctime
 Kind = Literal["folder", "files"]
+
+TOGETHER_S = 5.0  # within this time, writes belong to one save
+# Numbers with gaps between them (0, 25, 50) do not number the parts of one save, unless these are written at once.
+AT_ONCE_S = 0.5
+LEAST_IN_TURN = 3  # files numbered 0, 1, 2 whose times show that they are saves of one run after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +140,7 @@ def _checkpoint_folder(path: str, folder: _Folder) -> Save | None:
     if inner and not (numbered and folder.files):
         return None
     # Numbered files also make it the folder of a run: 42/ may be a seed.
-    if recipe is None and any(series_number(file) for file in _names_near(folder)):
+    if recipe is None and any(_is_series(near) for near in (folder, *folder.folders.values())):
         return None
     return Save("folder", path, dict(folder.below(path)), recipe)
 
@@ -137,17 +149,46 @@ def _is_checkpoint_name(name: str, folder: _Folder) -> bool:
     return NUMBERED_FOLDER.fullmatch(name) is not None and bool(folder.files or folder.folders)
 
 
-def _names_near(folder: _Folder) -> Iterator[str]:
-    """The names of the files in a folder and one level below."""
-    yield from folder.files
-    for inner in folder.folders.values():
-        yield from inner.files
+def _is_series(folder: _Folder) -> bool:
+    """Whether a folder directly contains files of several saves, or files that are named after a step."""
+    return any(map(series_number, folder.files)) or bool(_numbers_in_turn(folder.files))
 
 
 def _series(path: str, files: Mapping[str, Signature]) -> list[Save]:
     """One checkpoint for each step or epoch in the names of files."""
+    in_turn = _numbers_in_turn(files)
     numbered: dict[tuple[str, int], dict[str, Signature]] = defaultdict(dict)
     for name, signature in files.items():
-        if weight(name) and (number := series_number(name)) is not None:
+        number = in_turn.get(name) or series_number(name)
+        if weight(name) and number is not None:
             numbered[number][f"{path}/{name}"] = signature
     return [Save("files", path, members) for members in numbered.values()]
+
+
+def _numbers_in_turn(files: Mapping[str, Signature]) -> dict[str, tuple[str, int]]:
+    """The numbers of files whose names do not say what they count, but whose times do: one save after another."""
+    families: dict[str, dict[int, str]] = defaultdict(dict)
+    for name in files:
+        if (
+            weight(name) == CHECKPOINT_WEIGHT
+            and series_number(name) is None
+            and (found := family_number(name))
+        ):
+            families[found[0]][found[1]] = name
+    return {
+        name: ("step", number)
+        for family in families.values()
+        if _are_in_turn({number: files[name][2] for number, name in family.items()})
+        for number, name in family.items()
+    }
+
+
+def _are_in_turn(written_ns: Mapping[int, int]) -> bool:
+    """Whether files with these numbers are saves of one run after the other, rather than the parts of one save."""
+    if len(written_ns) < 2:  # one file alone is one save in any case
+        return False
+    pauses_s = [(after - before) / 1e9 for before, after in pairwise(sorted(written_ns.values()))]
+    if max(written_ns) - min(written_ns) >= len(written_ns):
+        return min(pauses_s) >= AT_ONCE_S
+    in_order = [written_ns[number] for number in sorted(written_ns)]
+    return len(written_ns) >= LEAST_IN_TURN and in_order == sorted(in_order) and min(pauses_s) >= TOGETHER_S

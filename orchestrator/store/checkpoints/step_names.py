@@ -71,6 +71,19 @@ def series_number(name: str) -> tuple[str, int] | None:
     return None
 
 
+def family_number(name: str) -> tuple[str, int] | None:
+    """What is beside the last number in a file's name, and that number: ``model_0002500.pth``, ``G_3.pt``.
+
+    The number may count steps, epochs or the parts of one save; only the times of writing tell which.
+    None for a name without such a number, or whose number counts parts.
+    """
+    stem = _stem(name)
+    match = _LAST_NUMBER.fullmatch(stem)
+    if match is None or is_part_of_many(stem) or not _is_number_of_steps(match[1]):
+        return None
+    return f"{stem[: match.start(1)]}#{name[len(stem) :]}", int(match[1])
+
+
 def is_part_of_many(name: str) -> bool:
     """Whether a name says that the file is one of several of the same save, such as ``model-00001-of-00004.safetensors``."""
     return _OF_A_PART.search(name) is not None

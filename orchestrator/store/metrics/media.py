@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict, final
 
+from orchestrator.exceptions import Sentence
 from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
 
@@ -90,7 +91,7 @@ def read_image(job: JobFolder, medium: Medium) -> bytes:
     if not data.startswith(PNG_MAGIC) or data[12:16] != b"IHDR":
         raise NotReadable("The file is not a PNG.")
     if width * height > LARGEST_PIXELS:
-        raise NotReadable(f"The image has {width} x {height} pixels.")
+        raise NotReadable(Sentence("The image has {width} x {height} pixels.", width=width, height=height))
     return data
 
 
@@ -139,7 +140,7 @@ def read_value(job: JobFolder, medium: Medium) -> Value:
             case _:
                 return _text(value)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise NotReadable(f"The file is not a {medium.kind}.") from error
+        raise NotReadable(Sentence("The file is not a {kind}.", kind=medium.kind)) from error
 
 
 def _histogram(value: Any) -> Histogram:
@@ -179,7 +180,7 @@ def _content(job: JobFolder, medium: Medium, ending: str) -> bytes:
     try:
         return _read(job, medium.attempt, f"{medium.number:06}.{ending}", LARGEST_FILE_BYTES)
     except OSError as error:
-        raise NotReadable(f"The file cannot be read ({error.strerror}).") from error
+        raise NotReadable(Sentence("The file cannot be read ({why}).", why=str(error.strerror))) from error
 
 
 def _read(job: JobFolder, attempt: int, name: str, most_bytes: int) -> bytes:

@@ -32,6 +32,7 @@ _KERNEL = ("/proc/sys", "/proc/driver", "/proc/fs", "/proc/acpi", "/proc/scsi")
 # Files that only root can read, for servers that run Berth as root.
 _PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
 _INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms, but far longer on a machine that swaps
+ENDS_WITHIN_S = 60  # a trial takes 10 ms; on a machine that is busy or swaps, too slow is not refused
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
@@ -80,9 +81,9 @@ def _error_of(bwrap: str, filter_fd: int | None) -> str:
     command += [*_system(), "--", "/bin/true"]
     fds = () if filter_fd is None else (filter_fd,)
     try:
-        trial = subprocess.run(command, capture_output=True, timeout=10, check=False, pass_fds=fds)  # noqa: S603 -- a fixed command
+        trial = subprocess.run(command, capture_output=True, timeout=ENDS_WITHIN_S, check=False, pass_fds=fds)  # noqa: S603 -- a fixed command
     except subprocess.TimeoutExpired:
-        return "bubblewrap did not end within 10 s"
+        return f"bubblewrap did not end within {ENDS_WITHIN_S} s"
     except OSError as error:
         return f"{bwrap} cannot be started: {error.strerror}"
     if trial.returncode == 0:

@@ -9,6 +9,9 @@ import re
 from orchestrator.supervisor.verdict.rank_reports import RankError, parse_exit_codes
 
 TAIL_BYTES = 1 << 16
+LAST_WORDS_CHARS = 200  # after the last exception of a log: "exiting", "done"
+IGNORED_CHARS = 400  # before a traceback: "Exception ignored in: <function ...>"
+CAUSE_BYTES = 4096  # before a traceback: that of the exception that caused it
 _MOST_RANK = 4096
 # A child that a signal ended, in the words of its launcher: subprocess of Python (accelerate), then DeepSpeed's.
 _CHILD_DEATHS = (
@@ -28,7 +31,7 @@ _TRACEBACK = re.compile(
     re.MULTILINE,
 )
 # Exceptions of launchers: what they report is the end of a rank.
-_OF_LAUNCHERS = frozenset(
+OF_LAUNCHERS = frozenset(
     {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException"}
 )
 _WORDS_OF_HOROVOD = "Horovod detected that one or more processes exited"
@@ -49,6 +52,19 @@ def read(text: str) -> tuple[dict[int, int], dict[int, RankError]]:
         return codes, {}  # exceptions are consequences, but for an abort's
     first = next(iter(codes), 0)
     return codes, _last_error(text, first)
+
+
+def last_printed(text: str) -> RankError | None:
+    """The exception with which a log ends, although its script went on: it was caught and printed, or ended a thread.
+
+    Not one that Python ignored while it cleaned up.
+    """
+    hit = next(reversed(list(_TRACEBACK.finditer(text))), None)
+    if hit is None or len(text) - hit.end() > LAST_WORDS_CHARS:
+        return None
+    if "Exception ignored in" in text[: hit.start()].rpartition("\n\n")[2][-IGNORED_CHARS:]:
+        return None
+    return RankError(hit["name"].rpartition(".")[2], hit["message"] or "", 0)
 
 
 def is_of_sandbox(text: str) -> bool:
@@ -76,8 +92,8 @@ def _last_error(text: str, first_rank: int) -> dict[int, RankError]:
     for hit in reversed(list(_TRACEBACK.finditer(text))):
         name = hit["name"].rpartition(".")[2]
         message = hit["message"] or ""
-        if name not in _OF_LAUNCHERS and not message.startswith(_WORDS_OF_HOROVOD):
+        if name not in OF_LAUNCHERS and not message.startswith(_WORDS_OF_HOROVOD):
             number = hit["number"] or hit["process"]
             rank = min(int(number), _MOST_RANK - 1) if number else first_rank
-            return {rank: RankError(name, message, 0)}
+            return {rank: RankError(name, message, 0, text[max(0, hit.start() - CAUSE_BYTES) : hit.end()])}
     return {}

@@ -38,6 +38,14 @@ _PEER_EXCEPTIONS = (
     "BrokenPipeError",
 )
 _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device")
+# What torch says in the parent of a process that SIGKILL ended: a worker of a DataLoader, a process of mp.spawn.
+_CHILD_KILLED = re.compile(
+    r"DataLoader worker \(pid \d{1,10}\) is killed by signal: Killed|process \d+ terminated with signal SIGKILL"
+)
+_PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE)
+_PORT = re.compile(r"\bport:? (\d{1,5})\b")
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: .*)?$", re.MULTILINE)
 _QUOTED = re.compile(r"'(/[^']+)'")
 
 
@@ -58,6 +66,34 @@ def kind_of_text(text: str) -> str | None:
     if _GPU_FAULT.search(text):
         return "gpu_fault"
     return "oom_cpu" if _CPU_MEMORY.search(text) else None
+
+
+def child_killed(error: RankError) -> bool:
+    """Whether a rank failed only because a process that it had started was killed; torch may say so in the cause."""
+    return any(_CHILD_KILLED.search(text) for text in (error.message, error.trace))
+
+
+def taken_port(raised: str) -> str | None:
+    """The port that another program has, empty if the message does not name it; None for other errors."""
+    if _PORT_TAKEN.search(raised) is None:
+        return None
+    port = _PORT.search(raised)
+    return port[1] if port else ""
+
+
+def asked_for_input(error: RankError) -> bool:
+    """Whether a script called ``input()``, which nobody can answer."""
+    return error.exception == "EOFError" and error.message.strip() == "EOF when reading a line"
+
+
+def raised_text(error: RankError) -> str:
+    """The exception in one line; of one that carries another process's traceback, that process's exception."""
+    _, traceback, within = error.message.rpartition(_TRACEBACK)
+    if traceback and (found := _EXCEPTION.findall(within)):
+        cause = found[-1].strip()[:300]
+        return cause if cause.startswith(error.exception) else f"{cause} ({error.exception})"
+    message = error.message.strip()
+    return f"{error.exception}: {message.splitlines()[0][:300]}" if message else error.exception
 
 
 def amounts_of(message: str) -> dict[str, str]:

@@ -21,12 +21,13 @@ _TORCHRUN_FAILURE = re.compile(
 class RankError:
     """The Python exception that ended a rank."""
 
-    __slots__ = ("exception", "message", "time_ns")
+    __slots__ = ("exception", "message", "time_ns", "trace")
 
-    def __init__(self, exception: str, message: str, time_ns: int) -> None:
+    def __init__(self, exception: str, message: str, time_ns: int, trace: str = "") -> None:
         self.exception = exception  # the name of its class
         self.message = message
         self.time_ns = time_ns  # wall clock, to find the first failure
+        self.trace = trace  # its traceback, with those of the exceptions that caused it
 
 
 def read_errors(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, RankError]:
@@ -51,7 +52,8 @@ def parse_error(record: Record) -> RankError | None:
         time_ns = int(extra.get("time_ns") or int(extra.get("timestamp") or 0) * 1_000_000_000)
     except (TypeError, ValueError):
         time_ns = 0
-    return RankError(name if colon else "Exception", text if colon else name, time_ns)
+    trace = str(extra.get("py_callstack") or "")
+    return RankError(name if colon else "Exception", text if colon else name, time_ns, trace)
 
 
 def read_finished(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, int]:

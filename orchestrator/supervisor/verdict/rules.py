@@ -11,8 +11,19 @@ from typing import TypedDict
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.ranks.program import EXCEPTION as COMMAND_NOT_STARTED
+from orchestrator.supervisor.verdict import command_logs
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
-from orchestrator.supervisor.verdict.error_texts import amounts_of, kind_of_text, lacked_room, peer_lost
+from orchestrator.supervisor.verdict.error_texts import (
+    amounts_of,
+    asked_for_input,
+    child_killed,
+    kind_of_text,
+    lacked_room,
+    peer_lost,
+    raised_text,
+    taken_port,
+)
+from orchestrator.supervisor.verdict.rank_reports import RankError
 
 # How argparse, and how click and typer end a script that was called with wrong options.
 _WRONG_USE = re.compile(r"^(?:\S{1,99}: error|Error): ([^\n]{1,400})\s*\Z", re.MULTILINE)
@@ -104,8 +115,14 @@ def _finished(ending: Ending) -> Verdict | None:
     if len(ending.finished) == ending.ranks and not any(ending.finished.values()):
         return Verdict("ok", _finished_how(ending))
     if ending.top == 0 and not ending.stop_reason and not any(ending.finished.values()):
-        return Verdict("ok", fact(Ended.FINISHED))
+        return Verdict("ok", _finished_quietly(ending))
     return None
+
+
+def _finished_quietly(ending: Ending) -> Fact:
+    """The end of a run with exit code 0; the log may say that the script did not get through."""
+    printed = command_logs.last_printed(ending.tails.get(ending.numbers[0], ""))
+    return fact(Ended.FINISHED, printed=raised_text(printed)) if printed else fact(Ended.FINISHED)
 
 
 def _finished_how(ending: Ending) -> Fact:
@@ -114,7 +131,7 @@ def _finished_how(ending: Ending) -> Fact:
         return fact(Ended.FINISHED_UNNOTICED, unnoticed=ending.unreaped)
     aborted = [rank for rank, code in ending.codes.items() if code < 0]
     if not aborted and (ending.top is None or ending.top >= 0):
-        return fact(Ended.FINISHED)
+        return _finished_quietly(ending)
     number = -ending.codes[aborted[0]] if aborted else -(ending.top or 0)
     return fact(Ended.FINISHED_THEN_ABORTED, signal=number)
 
@@ -154,7 +171,7 @@ def _raised(ending: Ending) -> Verdict | None:
     rank = min(errors, key=lambda other: errors[other].time_ns)
     error = errors[rank]
     short = error.message.strip().splitlines()[0][:300] if error.message.strip() else ""
-    raised = f"{error.exception}: {short}" if short else error.exception
+    raised = raised_text(error)
     kind = kind_of_text(f"{error.exception}: {error.message}")
     if error.exception == "MemoryError":
         kind = "oom_cpu"
@@ -171,9 +188,38 @@ def _raised(ending: Ending) -> Verdict | None:
         return Verdict(kind, fact(Ended.MAIN_MEMORY, rank=rank, error=raised), rank)
     if kind == "gpu_fault":
         return Verdict(kind, fact(Ended.GPU_FAULT, rank=rank, error=raised), rank)
+    if child_killed(error):
+        return _child_killed(ending, rank)
+    if error.exception in command_logs.OF_LAUNCHERS and (verdict := _started_failed(ending, rank, error)):
+        return verdict
     if error.exception == "SystemExit":  # sys.exit("why"), whose exit code is always 1
         return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=1, message=short), rank)
-    return Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
+    verdict = Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
+    if (port := taken_port(raised)) is not None:
+        verdict.kind = "infra"  # the same code works once the other program has ended
+        verdict.add(port=port)
+    if asked_for_input(error):
+        verdict.add(asked=True)
+    return verdict
+
+
+def _started_failed(ending: Ending, rank: int, error: RankError) -> Verdict | None:
+    """Why a program failed that a script had started, as its log tells; None if the log says nothing."""
+    codes, errors = command_logs.read(f"{ending.tails.get(rank, '')}\n{error.message}")
+    number = next((-code for code in codes.values() if code < 0), 0)
+    if number == signal.SIGKILL:
+        return _child_killed(ending, rank)
+    cause = next(iter(errors.values()), None)
+    if number or cause is None:
+        return None
+    raised = f"{raised_text(cause)} ({error.exception})"
+    return Verdict(kind_of_text(raised) or "user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
+
+
+def _child_killed(ending: Ending, rank: int) -> Verdict:
+    if ending.oom_killed:
+        return Verdict("oom_cpu", fact(Ended.KERNEL_KILLED, rank=rank, child=True), rank)
+    return Verdict("signal", fact(Ended.KILLED, rank=rank, child=True), rank)
 
 
 def _unreaped(ending: Ending) -> Verdict | None:
