@@ -1,6 +1,5 @@
 // What is said at the bottom right, and what is done to jobs: what ends something waits for an Undo first.
-import { button, by, make } from "./dom.js";
-import { say } from "./language.js";
+import { button, by, make, say } from "./dom.js";
 
 const MOST = 3;
 const STAYS_MS = 6000;

@@ -1,7 +1,6 @@
 // Bars: the cells of a grid of strategies, and GPU-hours in parts that add up; the tables below say the same in numbers.
-import { say } from "./language.js";
 import { asText, barLayout, loadPlotly } from "./plotly.js";
-import { by, make } from "./dom.js";
+import { by, make, say } from "./dom.js";
 import { colour, onThemeChange } from "./shell.js";
 
 const LOOK_AGAIN_MS = 5000;

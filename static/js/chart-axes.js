@@ -1,6 +1,7 @@
 // Axes of a drawing: what part of the numbers they show, where their ticks are, and how those read.
 // Ranges of logarithmic axes are powers of ten, times are milliseconds that read as the reader's clock.
-import { locale } from "./language.js";
+import { locale } from "./dom.js";
+
 const ROOM = 0.05; // beyond what is drawn, above and below
 const [SECOND, MINUTE, HOUR, DAY] = [1000, 60_000, 3_600_000, 86_400_000];
 const TIMES = [1, 2, 5, 10, 15, 30].flatMap((many) => [many * SECOND, many * MINUTE]).concat(

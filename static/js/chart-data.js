@@ -1,5 +1,6 @@
 // The numbers of a chart: points into buckets, smoothing, and how y is drawn.
-import { say } from "./language.js";
+import { say } from "./dom.js";
+
 const MOST_BUCKETS = 1000;
 const DEEPEST = 1e6; // parts of the largest value below which symmetric-log is linear
 const [LOW_SHARE, HIGH_SHARE] = [0.01, 0.99];

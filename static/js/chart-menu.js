@@ -1,9 +1,8 @@
 // What can be taken from a chart: a picture, its numbers, a table; loaded when first asked for.
 import { copyTable, toast } from "./actions.js";
-import { say } from "./language.js";
 import { asText, loadPlotly } from "./plotly.js";
 import { placeName } from "./chart-words.js";
-import { button, make, openDialog } from "./dom.js";
+import { button, make, openDialog, say } from "./dom.js";
 import { colour } from "./shell.js";
 
 const PICTURE = { width: 1200, height: 600 };

@@ -1,7 +1,6 @@
 // Which charts are shown, how large, in what order, and a formula of the reader's own; all of it is in the address.
 import { Chart } from "./charts.js";
-import { by, keepInAddress, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, keepInAddress, say, write } from "./dom.js";
 
 const PARTS = { find: "charts", size: "size", order: "order", formula: "formula" }; // controls and their names in the address
 

@@ -1,7 +1,6 @@
 // A chart in words and in numbers: one sentence for those who do not see it, the values under the cursor.
 import { smoothed } from "./chart-data.js";
-import { make, write } from "./dom.js";
-import { say } from "./language.js";
+import { make, say, write } from "./dom.js";
 import { clock, duration, value } from "./words.js";
 
 const TREND_SHARE = 0.1; // of what is shown, at its end

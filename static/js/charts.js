@@ -1,11 +1,10 @@
 // One chart with axes: drawn a frame at a time, zoomed and read by pointer or keys, its cursor shared with the others.
-import { button, make } from "./dom.js";
+import { button, make, say } from "./dom.js";
 import { scaleOf } from "./chart-data.js";
 import { extremes } from "./chart-findings.js";
 import { cursorOn, moveCursor, onCursor } from "./cursor.js";
 import { drawnX, fromDrawnX, layoutOf, tracesOf } from "./chart-drawing.js";
 import { Readout, lastOf, nearest, numberWords, placeWords, sentence, swatch } from "./chart-words.js";
-import { say } from "./language.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 

@@ -2,8 +2,7 @@
 import { copyTable, toast } from "./actions.js";
 import { Chart } from "./charts.js";
 import { countIn, lastOf, numberWords } from "./chart-words.js";
-import { by, keepInAddress, make } from "./dom.js";
-import { say } from "./language.js";
+import { by, keepInAddress, make, say } from "./dom.js";
 import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 import { value } from "./words.js";

@@ -1,4 +1,4 @@
-// Elements, made and written in one line each.
+// Elements, made and written in one line each, and texts in the reader's language.
 export const by = (id) => document.getElementById(id);
 
 export function make(tag, properties = {}, ...parts) {
@@ -62,4 +62,14 @@ export function icon(name) {
   const box = make("i");
   box.innerHTML = `<svg class="icon" aria-hidden="true"><use href="${document.documentElement.dataset.icons}#${name}"/></svg>`;
   return box.firstChild;
+}
+
+// A page that is not in English loads its words (words-de.js) before any module.
+const words = globalThis.berthWords ?? {};
+
+export const locale = document.documentElement.lang; // of dates; numbers are written as in English everywhere
+
+// A text with its values: say("{n} jobs chosen", { n: 1200 }). A place without a value stays, for a later say() to fill.
+export function say(text, values = {}) {
+  return (words[text] ?? text).replace(/\{(\w+)\}/g, (all, name) => values[name]?.toLocaleString("en") ?? all);
 }

@@ -1,7 +1,6 @@
 // Changes one field of a job where it stands: a small dialog at the value, the change over REST, and an undo.
 import { callWith, offerUndo, UNANSWERED } from "./actions.js";
-import { button as makeButton, make, openDialog } from "./dom.js";
-import { say } from "./language.js";
+import { button as makeButton, make, openDialog, say } from "./dom.js";
 import { duration } from "./words.js";
 
 const LONGEST_TAG = 64;

@@ -1,6 +1,5 @@
 // A row's job in short, beside the table: Space opens and closes it, and it follows from row to row.
-import { button, by, make } from "./dom.js";
-import { say } from "./language.js";
+import { button, by, make, say } from "./dom.js";
 
 const GONE = say("This job is no longer there, or no longer yours to see.");
 const SILENT = say("The server did not answer.");

@@ -1,6 +1,5 @@
 // A long table in windows: chunks of rows around what is in sight, blank room for the others, curves when it rests.
-import { by, make, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, make, say, write } from "./dom.js";
 
 const CHUNK = 25; // a screen has some 45 rows; what is painted in a frame grows with the rows in the page
 const KEEPS = 5; // chunks in the page

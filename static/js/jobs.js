@@ -1,9 +1,8 @@
 // The table of jobs, live: its address says what it shows; rows come in windows as one scrolls; jobs are chosen, then changed together.
 import { call, post, soon, toast, UNANSWERED } from "./actions.js";
-import { by, readPage } from "./dom.js";
+import { by, readPage, say } from "./dom.js";
 import { JobRows, showTotal } from "./job-rows.js";
 import { watchPeek } from "./job-peek.js";
-import { say } from "./language.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import "./shell.js";
 

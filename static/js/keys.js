@@ -1,8 +1,7 @@
 // The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
 // Single keys are off while a field has focus, or in the account; the page of keys (/keys) lists them all.
 import { post, send, soon, toast, undo } from "./actions.js";
-import { by, icon, store, readPage, readStored, make, openDialog, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, icon, say, store, readPage, readStored, make, openDialog, write } from "./dom.js";
 
 const GO = {
   o: "/",

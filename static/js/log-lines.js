@@ -1,5 +1,5 @@
 // The lines of a log by number: pages of them over REST, never more than a few in memory.
-import { say } from "./language.js";
+import { say } from "./dom.js";
 import { live } from "./socket.js";
 
 const PAGE = 200;

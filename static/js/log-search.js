@@ -1,6 +1,5 @@
 // Search in the whole log on the server: hits by page, a place among them, marks along the scroll bar.
-import { by, make } from "./dom.js";
-import { say } from "./language.js";
+import { by, make, say } from "./dom.js";
 
 const PAGE = 1000;
 const PATIENCE_MS = 250;

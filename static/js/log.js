@@ -2,8 +2,7 @@
 import { copyText, toast } from "./actions.js";
 import { plainText, toNodes } from "./ansi.js";
 import { moveCursor } from "./cursor.js";
-import { button, by, make, write } from "./dom.js";
-import { locale, say } from "./language.js";
+import { button, by, locale, make, say, write } from "./dom.js";
 import { Folds } from "./log-folds.js";
 import { MergedLines, RankLines } from "./log-lines.js";
 import { LogSearch } from "./log-search.js";

@@ -1,7 +1,6 @@
 // The numbers of one job: read in buckets, the newest added, x as a view wants it; and which of many are drawn first.
 import { addPoint } from "./chart-data.js";
-import { button } from "./dom.js";
-import { say } from "./language.js";
+import { button, say } from "./dom.js";
 
 const FIRST_SHOWN = 12;
 

@@ -1,6 +1,5 @@
 // The Overview: wall, box line, my jobs and the timeline, live.
-import { by, keepInAddress, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, keepInAddress, say, write } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import { colour, onThemeChange, sawReading } from "./shell.js";
 import { live } from "./socket.js";

@@ -1,10 +1,11 @@
 // Passkeys: a form with data-passkey asks the browser for one and sends its answer.
-import { say } from "./language.js";
+import { by, say } from "./dom.js";
+
 const parse = { create: "parseCreationOptionsFromJSON", get: "parseRequestOptionsFromJSON" };
 
 async function answer(form) {
   const act = form.dataset.passkey;
-  const options = JSON.parse(document.getElementById(form.dataset.options).textContent).publicKey;
+  const options = JSON.parse(by(form.dataset.options).textContent).publicKey;
   const credential = await navigator.credentials[act]({ publicKey: PublicKeyCredential[parse[act]](options) });
   form.elements.passkey.value = JSON.stringify(credential);
   form.submit();

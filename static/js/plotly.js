@@ -1,8 +1,7 @@
 // Plotly, for bars and for the pictures that people save of a chart: loaded when first needed.
 // Names come from jobs: what is handed to it goes through asText.
 import { axisLook, ground } from "./chart-drawing.js";
-import { make } from "./dom.js";
-import { say } from "./language.js";
+import { make, say } from "./dom.js";
 import { colour } from "./shell.js";
 
 const LONGEST_MS = 12; // of one piece of its start; then the page gets its turn

@@ -1,7 +1,6 @@
 // The Queue, live, and the order of one's own waiting jobs: Alt+Up, Alt+Down or the buttons.
 import { send } from "./actions.js";
-import { by, make, readPage } from "./dom.js";
-import { say } from "./language.js";
+import { by, make, readPage, say } from "./dom.js";
 import { watchRows } from "./rows.js";
 import "./shell.js";
 

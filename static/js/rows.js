@@ -1,6 +1,5 @@
 // Keeps rows of jobs fresh.  Cells change in place; another state, or another set of jobs, is drawn by the server.
-import { by, readPage, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, readPage, say, write } from "./dom.js";
 import { live } from "./socket.js";
 import { clockElement } from "./words.js";
 

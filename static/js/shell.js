@@ -1,6 +1,5 @@
 // What every live page does: times, the live sign, the band that names what does not work, the theme's colours.
-import { by, icon, make, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, icon, make, say, write } from "./dom.js";
 import { live } from "./socket.js";
 import { clock, serverNow, startTimes } from "./words.js";
 

@@ -1,6 +1,5 @@
 // Fields of the submit form that a script makes easier to fill; what is sent stays the text that the server reads.
-import { by, make } from "./dom.js";
-import { say } from "./language.js";
+import { by, make, say } from "./dom.js";
 
 // fill writes a value into a field as if somebody had typed it.
 export function easeFields(fill) {

@@ -1,7 +1,6 @@
 // The submit form: drop a file, pick a count, Ctrl-Enter.
 import { take } from "./code-file.js";
-import { by } from "./dom.js";
-import { say } from "./language.js";
+import { by, say } from "./dom.js";
 import "./shell.js";
 import { easeFields } from "./submit-fields.js";
 

@@ -1,7 +1,6 @@
 // The form that begins a sweep: one more row for each setting.
-import { by } from "./dom.js";
+import { by, say } from "./dom.js";
 import "./code-file.js";
-import { say } from "./language.js";
 import "./shell.js";
 import { easeFields } from "./submit-fields.js";
 

@@ -1,6 +1,5 @@
 // The page of a sweep: axes that filter everything else, and news every few seconds while it runs.
-import { by, make, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, make, say, write } from "./dom.js";
 import { onRefresh, refresh } from "./rows.js";
 import { colour, onThemeChange } from "./shell.js";
 import { Plot, placeOn, ticksOf, valueOn } from "./sweep-plots.js";

@@ -1,7 +1,6 @@
 // Pushes files to a dataset of the reader's own, in parts; goes on after a dropped connection, and with the same files later.
 import { call, toast } from "./actions.js";
-import { by, write } from "./dom.js";
-import { say } from "./language.js";
+import { by, say, write } from "./dom.js";
 import "./shell.js";
 
 const FIRST_PAUSE_MS = 500;

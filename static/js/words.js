@@ -1,6 +1,5 @@
 // How times and counts are written (the same rules as berth/words.py), and kept fresh on the page.
-import { make, write } from "./dom.js";
-import { locale, say } from "./language.js";
+import { locale, make, say, write } from "./dom.js";
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));

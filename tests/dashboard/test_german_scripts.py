@@ -124,7 +124,7 @@ def test_no_script_shows_a_text_that_it_does_not_say(path: Path):
         if not literal.is_said and literal.text not in NOT_SAID and is_for_people(literal)
     ]
 
-    assert past == [], "give it to say() of language.js, or name it in NOT_SAID"
+    assert past == [], "give it to say() of dom.js, or name it in NOT_SAID"
 
 
 def is_for_people(literal: Literal) -> bool:
