@@ -88,7 +88,7 @@ def test_chosen_columns_stand_in_their_order_and_an_unknown_one_is_left_out(read
 def test_columns_have_room_from_a_width_on_the_first_ones_longest():
     placed = job_columns.place([job_columns.BY_KEY[key] for key in ("state", "curve", "what")])
 
-    assert [each.needs for each in placed] == [424, 574, 874]
+    assert [each.needs for each in placed] == [450, 550, 900]
 
 
 def test_jobs_are_grouped_by_argument_with_count_mean_and_best(reader, ada, three, make_job):
