@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 LAUNCH_DEADLINE_S = 15.0
 REST_A_TURN_S = 0.3
+ENDS_SOON_S = 1.0  # a large checkpoint takes longer; then nobody notices the agent's next turn
 UNANSWERED_S = 2.0
 TAIL_LINES = 20
 
@@ -50,6 +51,8 @@ class AttemptWatch:
         self.follower: Follower | None = None
         self.keeper = CheckpointKeeper(attempt)
         self.followed_at = 0.0  # monotonic
+        self.has_news = False  # reported or ended since ``take_news``
+        self.ended_at: float | None = None  # monotonic: when its end was first seen
         self.halts = HaltWatch()
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
@@ -93,7 +96,19 @@ class AttemptWatch:
             return False
         if self.follower is None:
             self.follower = Follower(self.attempt)
-        return self.follower.poll(at_end=at_end)
+        committed = self.follower.committed
+        more = self.follower.poll(at_end=at_end)
+        self.has_news = self.has_news or self.follower.committed is not committed
+        return more
+
+    def take_news(self) -> bool:
+        """Whether the attempt reported or ended since the last call."""
+        has_news, self.has_news = self.has_news, False
+        return has_news
+
+    def ends_soon(self) -> bool:
+        """Whether the attempt's last files are being read since a moment ago: its devices wait for that."""
+        return self.ended_at is not None and time.monotonic() - self.ended_at < ENDS_SOON_S
 
     def _note_alive(self) -> None:
         self.keeper.begin()
@@ -178,6 +193,8 @@ class AttemptWatch:
 
     def _end(self, ending: Ending) -> None:
         """Read the last lines and checkpoints, then close the attempt; may need several turns."""
+        if self.ended_at is None:
+            self.ended_at = time.monotonic()
         until_s = time.monotonic() + REST_A_TURN_S
         while self.follow(at_end=True):
             if time.monotonic() > until_s:
@@ -195,6 +212,7 @@ class AttemptWatch:
         if far_off := plan_accuracy.keep_measured(self.attempt, ending.at):
             lifecycle.remark(self.attempt.job, far_off, actor=f"attempt {self.attempt.number}")
         lifecycle.end(self.attempt, ending)
+        self.has_news, self.ended_at = True, None
         self.close()
 
     def _log_tail(self, first_failure: FirstFailure | None) -> str:

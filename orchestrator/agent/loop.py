@@ -23,6 +23,7 @@ from orchestrator.models import Attempt
 logger = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 0.1  # liveness and ends of attempts, stop requests
+CHECK_ENDING_EVERY_S = 0.02  # while the last files of an attempt are read, which takes a moment
 FOLLOW_A_TURN_S = 0.1
 FOLLOW_EVERY_S = 0.25  # telemetry; views get at most four frames a second
 SWEEP_EVERY_S = 1.0
@@ -88,7 +89,9 @@ class Loop:
                 logger.exception("A turn of the agent failed; retrying")
                 self.forget()
                 self.stopping.wait(1)
-            self.stopping.wait(max(0.0, CHECK_EVERY_S - (time.monotonic() - began)))
+            ends_soon = any(watch.ends_soon() for watch in self.watches.values())
+            every_s = CHECK_ENDING_EVERY_S if ends_soon else CHECK_EVERY_S
+            self.stopping.wait(max(0.0, every_s - (time.monotonic() - began)))
         self.forget()
         wakeups.wait_until_sent()
 
@@ -117,7 +120,8 @@ class Loop:
         if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
             self.swept_at = time.monotonic()
             self.sweeper.sweep(now)
-        self.sweeper.wake_sweeps_in_time(now)
+        news = [watch.take_news() for watch in self.watches.values()]
+        self.sweeper.wake_sweeps_in_time(now, has_news=any(news))
         self.sweeper.pass_when_due(now)
 
     def _follow_some(self, attempts: list[Attempt]) -> None:

@@ -35,9 +35,13 @@ class SweepWakeUps:
         self._looked_at = 0.0
         self._helper: threading.Thread | None = None
 
-    def look_in_time(self, now: datetime) -> None:
-        """Look as often as metrics come while any sweep is at work: until its rung is seen, a trial wastes its device."""
-        if self._woken and time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+    def look_in_time(self, now: datetime, *, has_news: bool = False) -> None:
+        """Look as often as metrics come while any sweep is at work: until its rung is seen, a trial wastes its device.
+
+        Args:
+            has_news: an attempt reported or ended in this turn, so look now.
+        """
+        if self._woken and (has_news or time.monotonic() - self._looked_at >= LOOK_EVERY_S):
             self.look(now)
 
     def look(self, now: datetime) -> None:

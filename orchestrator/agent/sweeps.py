@@ -105,9 +105,9 @@ class Sweeper:
     def wake_sweeps(self, now: datetime) -> None:
         self.sweep_wake_ups.look(now)
 
-    def wake_sweeps_in_time(self, now: datetime) -> None:
+    def wake_sweeps_in_time(self, now: datetime, *, has_news: bool = False) -> None:
         """Between two sweeps of this class, for sweeps of trials."""
-        self.sweep_wake_ups.look_in_time(now)
+        self.sweep_wake_ups.look_in_time(now, has_news=has_news)
 
     def take_over_recipes(self, now: datetime) -> None:
         if (self.recipes is None or not self.recipes.is_alive()) and (ended := recipes_ending.ended()):

@@ -44,3 +44,20 @@ def test_a_trial_that_reports_wakes_its_sweep_before_the_second_is_over(
     wakes.look_in_time(now + timedelta(milliseconds=250))
     wakes.look_in_time(now + timedelta(milliseconds=500))
     assert sent == [str(sweep.pk)]
+
+
+def test_a_report_read_in_this_turn_wakes_its_sweep_in_this_turn(home, ada, make_device, sent):
+    make_device(0)
+    wakes, now = SweepWakeUps(), timezone.now()
+    wakes.look_in_time(now, has_news=True)
+    assert sent == []  # nothing is at work
+
+    sweep = creation.create(ada, asking.parse(BODY)).sweep
+    controller.advance(sweep.pk)
+    wakes.look(now)
+    sent.clear()
+    Job.objects.filter(trial__sweep=sweep).update(metric_seq=3)
+    wakes.look_in_time(now + timedelta(milliseconds=100), has_news=True)
+    assert sent == [str(sweep.pk)]
+    wakes.look_in_time(now + timedelta(milliseconds=200), has_news=True)
+    assert sent == [str(sweep.pk)]  # another run's report is no news of this sweep
