@@ -13,6 +13,7 @@ from urllib.request import Request
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible
@@ -342,7 +343,12 @@ def test_data_that_no_job_used_for_a_month_is_removed_and_fetched_again_when_ask
 def test_fetch_that_no_job_waits_for_any_more_is_stopped(files, submit):
     files.contents["a.bin"] = b"content"
     job = submit(files.address("a.bin"))
-    files.before = lambda _: Job.objects.update(state=JobState.CANCELLED)
+
+    def cancel(_: object) -> None:
+        Job.objects.update(state=JobState.CANCELLED)
+        connection.close()  # that of the thread which answers
+
+    files.before = cancel
 
     assert fetched(job).state == FetchState.FAILED
 
