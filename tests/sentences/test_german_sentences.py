@@ -19,6 +19,7 @@ from tests.system.server import REPOSITORY
 MODULES = [*sorted((REPOSITORY / "orchestrator/sentences").glob("*.py")), REPOSITORY / "berth/words.py"]
 GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
 ELSEWHERE = (
+    REPOSITORY / "orchestrator/api/resources/search.py",
     *sorted((REPOSITORY / "dashboard/templatetags").glob("*.py")),
     REPOSITORY / "dashboard/live/problems.py",
     REPOSITORY / "orchestrator/jobs/launch/isolation.py",
@@ -81,3 +82,18 @@ def test_a_history_is_said_in_the_language_of_whoever_reads_it():
 
     assert german == "Das Skript warf auf Rang 1 KeyError: 'x'. Wiederholung 1 von 3 jetzt."
     assert say(retried) == "The script raised KeyError: 'x' on rank 1. Retry 1 of 3 now."
+
+
+@pytest.mark.django_db
+def test_the_palette_finds_places_and_actions_by_german_words(home, client, ada, make_job):
+    job = make_job(name="digits", owner=ada)
+    client.force_login(ada)
+    client.cookies["berth_language"] = "de"
+
+    def found(typed: str) -> list[tuple[str, str]]:
+        hits = client.get("/api/v1/search", {"q": typed}).json()["results"]
+        return [(hit["title"], hit["detail"]) for hit in hits]
+
+    assert ("Warteschlange", "dorthin") in found("warte")
+    assert ("digits abbrechen", f"#{job.short_id} wartet") in found("abbrechen digits")
+    assert ("digits abbrechen", f"#{job.short_id} wartet") in found("cancel digits")

@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field
 
 from berth import words
 from berth.arguments import typed_duration
+from berth.language import plural_text
+from berth.language import text as say
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.api.resources.job_filters import JobFilters, find_jobs
@@ -102,6 +104,14 @@ def _has_all(text: str, *names: str) -> bool:
     return all(word in whole for word in text.lower().split())
 
 
+def _known_as(job: Job) -> str:
+    return f"#{job.short_id} {say(job.state.replace('_', ' '))}"
+
+
+def _place_of(device: Device) -> str:
+    return say("pool {pool}, {state}", pool=device.pool_id, state=say(device.admin_state))
+
+
 def _jobs(user: User, text: str) -> Iterator[HitOut]:
     visible = Job.objects.visible_to(user).select_related("owner")
     matches = find_jobs(visible, JobFilters(q=text or None))[0].order_by("-id")
@@ -109,7 +119,7 @@ def _jobs(user: User, text: str) -> Iterator[HitOut]:
         yield HitOut(
             kind="job",
             title=job.name,
-            detail=f"#{job.short_id} {job.state.replace('_', ' ')}, {job.owner.get_username()}",
+            detail=f"{_known_as(job)}, {job.owner.get_username()}",
             url=f"/jobs/{job.pk}",
         )
 
@@ -120,12 +130,12 @@ def _devices(text: str) -> list[HitOut]:
     return [
         HitOut(
             kind="device",
-            title=device.label,
-            detail=f"{device.name}, pool {device.pool_id}, {device.admin_state}",
+            title=words.labelled(device.label),
+            detail=f"{device.name}, {_place_of(device)}",
             url=f"/devices/{device.pk}",
         )
         for device in Device.objects.all()
-        if _has_all(text, device.label, device.name, device.pk)
+        if _has_all(text, device.label, words.labelled(device.label), device.name, device.pk)
     ][:MOST_OF_A_KIND]
 
 
@@ -165,9 +175,9 @@ def _datasets(request: ApiRequest, text: str) -> list[HitOut]:
 
 def _places(text: str) -> list[HitOut]:
     return [
-        HitOut(kind="page", title=name, detail="go there", url=url)
+        HitOut(kind="page", title=say(name), detail=say("go there"), url=url)
         for name, url in PLACES
-        if _has_all(text, name)
+        if _has_all(text, name, say(name))
     ]
 
 
@@ -179,7 +189,7 @@ def _actions(user: User, text: str) -> list[HitOut]:
     hits = []
     for verbs, act in ((JOB_VERBS, _job_actions), (EDIT_VERBS, _job_edits), (DEVICE_VERBS, _device_actions)):
         for verb in verbs:
-            if verb.startswith(typed.lower()):
+            if verb.startswith(typed.lower()) or say(verb).startswith(typed.lower()):
                 hits += act(user, verb, name.strip())
     return hits
 
@@ -196,6 +206,18 @@ EDIT_VERBS: dict[str, EditField] = {
     "limit": "time_limit_s",
     "tags": "tags",
 }
+TITLES = {
+    "cancel": "Cancel {what}",
+    "hold": "Hold {what}",
+    "release": "Release {what}",
+    "resume": "Resume {what}",
+    "priority": "Priority: {what}",
+    "rename": "Rename: {what}",
+    "limit": "Limit: {what}",
+    "tags": "Tags: {what}",
+    "drain": "Drain {what}",
+    "enable": "Enable {what}",
+}
 DEVICE_VERBS = {"drain": AdminState.DRAINING, "enable": AdminState.ENABLED}
 
 
@@ -207,13 +229,13 @@ def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
     return [
         HitOut(
             kind="action",
-            title=f"{verb.capitalize()} {job.name}",
-            detail=f"#{job.short_id} {job.state}",
+            title=say(TITLES[verb], what=job.name),
+            detail=_known_as(job),
             action=ActOut(
                 method="POST",
                 path=f"/api/v1/jobs/{job.pk}/{path}",
                 body=body,
-                confirm=f"{job.name} will be stopped for good." if verb == "cancel" else None,
+                confirm=say("{job} will be stopped for good.", job=job.name) if verb == "cancel" else None,
             ),
         )
         for job in matches
@@ -231,8 +253,8 @@ def _job_edits(user: User, verb: str, name: str) -> list[HitOut]:
     return [
         HitOut(
             kind="action",
-            title=f"{verb.capitalize()}: {job.name}",
-            detail=f"#{job.short_id} {job.state}",
+            title=say(TITLES[verb], what=job.name),
+            detail=_known_as(job),
             edit=EditOut(
                 path=f"/api/v1/jobs/{job.pk}", field=field, name=job.name, value=typed_field(job, field)
             ),
@@ -254,13 +276,13 @@ def _device_actions(user: User, verb: str, name: str) -> list[HitOut]:
     devices = [
         device
         for device in Device.objects.exclude(admin_state=DEVICE_VERBS[verb])
-        if _has_all(name, device.label, str(device.index), device.pk)
+        if _has_all(name, device.label, words.labelled(device.label), str(device.index), device.pk)
     ]
     return [
         HitOut(
             kind="action",
-            title=f"{verb.capitalize()} {device.label}",
-            detail=f"pool {device.pool_id}, {device.admin_state}",
+            title=say(TITLES[verb], what=words.labelled(device.label)),
+            detail=_place_of(device),
             action=ActOut(
                 method="PATCH",
                 path=f"/api/v1/devices/{device.pk}",
@@ -276,4 +298,9 @@ def _drain_question(device: Device) -> str | None:
     held = device.leases.filter(ended_at=None).count()
     if not held:
         return None
-    return f"{device.label} holds {words.plural(held, 'job')}; running jobs continue, and nothing new starts there."
+    return plural_text(
+        "{device} holds {count:,} job; running jobs continue, and nothing new starts there.",
+        "{device} holds {count:,} jobs; running jobs continue, and nothing new starts there.",
+        held,
+        device=words.labelled(device.label),
+    )
