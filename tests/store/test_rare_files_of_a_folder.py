@@ -27,7 +27,7 @@ class Run:
 
     def __init__(self, job, folder):
         self.job, self.folder = job, job.checkpoints / folder
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.collector = self.new_keeper()
         self.collector.changed()
 
@@ -224,3 +224,59 @@ def test_a_link_or_other_rights_are_no_write(run):
     script.train()
 
     assert script.kept() == {"model.pt": 1, "optimizer.pt": 1}
+
+
+def test_a_pair_that_lies_loose_in_the_checkpoint_folder_is_waited_for_too(run):
+    script = run("")
+    script.write("model.pt", "optimizer.pt", number=1)
+    script.train()
+    script.write("model.pt", number=2)
+    script.train()
+    between = script.kept()
+    script.write("optimizer.pt", number=2)
+    script.train()
+
+    assert between == {"model.pt": 1, "optimizer.pt": 1}
+    assert script.kept() == {"model.pt": 2, "optimizer.pt": 2}
+
+
+def test_a_file_that_was_rare_is_waited_for_once_it_is_written_again(run):
+    script = run("")
+    script.write("model.pt", "optimizer.pt", number=1)
+    for number in (2, 3):
+        script.train()
+        script.write("model.pt", number=number)
+    for number in (4, 5):
+        script.train()
+        script.write("model.pt", "optimizer.pt", number=number)
+    script.train()
+    script.write("model.pt", number=6)
+    script.train()
+
+    assert script.kept() == {"model.pt": 5, "optimizer.pt": 5}
+
+
+def test_files_of_new_names_beside_one_another_are_each_kept(run):
+    script = run("")
+    kept = []
+    for number, name in enumerate(("m_a.pt", "m_b.pt", "m_c.pt"), start=1):
+        script.write(name, number=number)
+        script.train()
+        kept.append(script.kept().get(name))
+
+    assert kept == [1, 2, 3]
+
+
+def test_an_attempt_knows_from_the_one_before_which_files_are_rare(run):
+    script = run("")
+    script.write("model.pt", "vocab.model", number=1)
+    for number in (2, 3, 4):
+        script.train()
+        script.write("model.pt", number=number)
+    script.train()
+    script.collector = script.new_keeper()
+    script.collector.changed()
+    script.write("model.pt", number=5)
+    script.train()
+
+    assert script.kept() == {"model.pt": 5, "vocab.model": 1}

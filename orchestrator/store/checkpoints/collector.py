@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from orchestrator.store.checkpoints.capture import Wanted, opened
 from orchestrator.store.checkpoints.file_formats import MOST_JSON_BYTES, safetensors_header
-from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, GenerationStore
+from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, GenerationStore, signature_in
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, weight
 from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, without_digits
@@ -56,7 +56,7 @@ class Collector:
         self._job = job
         self._attempt = attempt
         self._step_near = step_near
-        self._rewrites = Rewrites()
+        self._rewrites = self._rewrites_since_kept()
         self._last_number = 0
         self._left_out: set[str] = set()  # companions that the previous generation lacks
         self._reported: set[str] = set()
@@ -70,6 +70,16 @@ class Collector:
         finished = self.watcher.poll()
         self._rewrites.note(self.watcher.seen(), self.watcher.held_open(1), time.monotonic())
         return finished
+
+    def _rewrites_since_kept(self) -> Rewrites:
+        """Count the rewrites from what was kept before: the agent may have been away."""
+        scripts = [entry for entry in self.store.list() if entry.source == "script"][:2]
+        kept = {file.path: signature_in(file) for entry in scripts[:1] for file in entry.own_files}
+        contents = [{file.path: file.sha256 for file in entry.own_files} for entry in scripts]
+        seldom: set[str] = set()
+        if len(contents) > 1 and contents[0] != contents[1]:
+            seldom = {path for path, sha256 in contents[0].items() if contents[1].get(path) == sha256}
+        return Rewrites(int(self.store.began_s(self._attempt) * 1e9), kept, seldom)
 
     def take(self, writer_alive: Callable[[], bool], *, last: bool) -> Look:
         """Keep the current checkpoints; looks again if a script that saves often wrote during the look.
@@ -179,9 +189,7 @@ class Collector:
     def _is_of_one_save(self, save: Save, writer_alive: Callable[[], bool], *, last: bool) -> bool:
         """Whether no file of the checkpoint is of an earlier save than the others."""
         if last:
-            return self._rewrites.was_one_save(
-                save, self.quick_s, by_itself=writer_alive(), is_done=self.is_done
-            )
+            return self._rewrites.was_one_save(save, self.quick_s, is_done=self.is_done)
         quiet_s = time.time() - max(signature[3] for signature in save.files.values()) / 1e9
         if self._rewrites.is_one_save(save):
             return True
