@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of
+from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, seldom_written
 from orchestrator.store.checkpoints.saves import Save, group
 
 SEEDS = 8  # 40 were run when this was written
@@ -336,3 +336,47 @@ def test_what_is_kept_is_of_one_save_though_the_keeper_stalls(kind):
     for seed in range(SEEDS):
         script, chance = of_seed(kind, seed)
         assert run(script, chance, stalls=True).mixed() == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_attempt_keeps_that_goes_on_from_a_checkpoint_is_of_one_save(kind):
+    for seed in range(SEEDS):
+        script, chance = of_seed(kind, seed)
+        before = run(script, chance, end="killed")
+        if not before.kept:
+            continue
+        script.first += max(before.kept[-1].values())
+        outcome = run(
+            script,
+            chance,
+            disk=restored(before),
+            from_s=10_000.0,
+            seldom=seldom_written(before.kept[-3:]),
+        )
+        assert outcome.mixed() == [], f"seed {seed}"
+        assert len(outcome.late) <= 3, f"seed {seed}"  # it learns anew which files are rare
+
+
+def test_a_rest_of_a_kept_checkpoint_is_no_newer_one():
+    """As after a kill that came when the script had just emptied its model to write it anew."""
+    disk = Disk()
+    keeper = Keeper(disk, Rewrites())
+    keeper.look(0.0)
+    for at_s, name in ((1.5, "model.pt"), (2.5, "optimizer.pt")):
+        disk.replace(f"checkpoints/{name}", at_s, 1)
+        keeper.look(at_s + 0.5)
+    kept = list(keeper.kept)
+    disk.begin("checkpoints/model.pt", 9.0)
+    keeper.look(9.5)
+    keeper.look_last(10.0, is_done=False)
+
+    assert kept[-1] == {"checkpoints/model.pt": 1, "checkpoints/optimizer.pt": 1}
+    assert keeper.kept == kept
+
+
+def restored(before):
+    """The disk as Berth leaves it for the next attempt: the newest checkpoint is put back over what lies there."""
+    for path, save in before.kept[-1].items():
+        if path not in before.disk.files or before.disk.files[path].save != save:
+            before.disk.replace(path, 9_000.0, save)
+    return before.disk

@@ -14,7 +14,7 @@ from orchestrator.store.checkpoints.file_formats import MOST_JSON_BYTES, safeten
 from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, GenerationStore, signature_in
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, weight
-from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, without_digits
+from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, seldom_written, without_digits
 from orchestrator.store.checkpoints.saves import Save, Saves, Signature, group
 from orchestrator.store.checkpoints.step_names import LARGEST_STEP, is_part_of_many, step_in_name
 from orchestrator.store.checkpoints.watcher import Watcher
@@ -73,13 +73,10 @@ class Collector:
 
     def _rewrites_since_kept(self) -> Rewrites:
         """Count the rewrites from what was kept before: the agent may have been away."""
-        scripts = [entry for entry in self.store.list() if entry.source == "script"][:2]
+        scripts = [entry for entry in self.store.list() if entry.source == "script"][:KEEP_LAST]
         kept = {file.path: signature_in(file) for entry in scripts[:1] for file in entry.own_files}
         contents = [{file.path: file.sha256 for file in entry.own_files} for entry in scripts]
-        seldom: set[str] = set()
-        if len(contents) > 1 and contents[0] != contents[1]:
-            seldom = {path for path, sha256 in contents[0].items() if contents[1].get(path) == sha256}
-        return Rewrites(int(self.store.began_s(self._attempt) * 1e9), kept, seldom)
+        return Rewrites(int(self.store.began_s(self._attempt) * 1e9), kept, seldom_written(contents))
 
     def take(self, writer_alive: Callable[[], bool], *, last: bool) -> Look:
         """Keep the current checkpoints; looks again if a script that saves often wrote during the look.

@@ -10,11 +10,12 @@ files must have been written in the order of earlier saves, where that is known.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from math import inf
 from pathlib import PurePosixPath
 
 from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, NUMBERED_FOLDER, weight
@@ -25,8 +26,10 @@ from orchestrator.store.checkpoints.step_names import is_part_of_many
 # A file that the rounds lack was passed over if the others follow it in their usual order, and the folder has been quiet
 # for this many times the longest pause between them.
 LATE_PAUSES = 3
+CLEAR_PAUSES = 30
 AT_ONCE_S = 0.02  # no training between two saves is as short
 LOOKS_PER_SAVE = 2  # fewer looks may miss a write
+SELDOM_CHECKPOINTS = 3
 MOST_TIMES = 32  # of writes, of each file
 MOST_GONE = 1_000
 
@@ -78,7 +81,7 @@ class Rewrites:
     Args:
         began_ns: when the attempt began.  What is older was put back, or left by a writer whose end is unknown.
         kept: the files of the newest kept checkpoint, with their signatures.
-        seldom: files that were equal in the two newest kept checkpoints, while others were not.
+        seldom: files that the kept checkpoints show to be of few saves only.
     """
 
     def __init__(
@@ -150,7 +153,10 @@ class Rewrites:
             return False  # the attempt before has had its last look
         if turn is _Turn.LATE:
             return (agrees is True or pause_s <= AT_ONCE_S) and quiet_s > LATE_PAUSES * pause_s
-        return turn is _Turn.WHOLE or (turn is _Turn.UNKNOWN and agrees is not False and quiet_s > pause_s)
+        if turn is _Turn.UNKNOWN and agrees is False:
+            # An order that holds every save up is the wrong one, unless the pauses leave a doubt.
+            return self._groups[save.path].unkept >= MOST_UNKEPT and quiet_s > CLEAR_PAUSES * pause_s
+        return turn is _Turn.WHOLE or (turn is _Turn.UNKNOWN and quiet_s > pause_s)
 
     def was_one_save(self, save: Save, quick_s: float, *, is_done: bool) -> bool:
         """Whether all parts are of one save, of a writer that ended.
@@ -195,24 +201,34 @@ class Rewrites:
         parts, shards = parts_of(save), shards_of(save)
         group = self._groups.setdefault(save.path, Rounds())
         self._take_in(group, parts, shards)
-        # A file that was removed from a folder is about to be written again.
-        there = [
-            path for path in group.members if path in parts or (save.kind == "folder" and path in self._gone)
-        ]
+        there = [path for path in group.members if path in parts or self._is_awaited(save, path)]
         expected = [path for path in there if self._expects(group, path, shards)]
         agrees = group.agrees([path for path in expected if path not in shards])
+        if group.since_kept is not None and not group.since_kept and self._gone.keys() & set(expected):
+            return _Turn.LATE, expected, False  # a rest of what was kept
         # What was not written at all is missing, however often the others were.
         missing = set(expected) - group.since_kept if group.since_kept and group.unkept else set()
         unsure = any(path in self._missed for path in expected) or self._came_together(expected)
         if group.unkept >= MOST_UNKEPT or not group.writes or (unsure and not missing):
             return (_Turn.UNKNOWN if len(expected) > 1 else _Turn.WHOLE), expected, agrees
-        missing |= set(expected) - group.current
+        missing |= {path for path in expected if path not in group.current or path in self._gone}
         if not missing:
             return _Turn.WHOLE, expected, agrees
         begun = {without_digits(path) for path in shards & group.current}
         if any(path in shards and without_digits(path) in begun for path in missing):
             return _Turn.BETWEEN_SHARDS, expected, agrees
         return _Turn.LATE, expected, agrees
+
+    def _is_awaited(self, save: Save, path: str) -> bool:
+        """Whether a file that is gone was emptied or removed to be written again.
+
+        Of loose files some scripts remove the oldest; those they wrote only once.
+        """
+        file = self._gone.get(path)
+        if file is None:
+            return False
+        group = self._groups[save.path]
+        return save.kind == "folder" or file.writes > 1 or file.is_base or not group.since_kept
 
     def _take_in(self, group: Rounds, parts: Collection[str], shards: Collection[str]) -> None:
         """Have the rounds take in what was written since the last time."""
@@ -252,8 +268,10 @@ class Rewrites:
         )
         return max(first.values(), default=0) > 1
 
-    def _longest_pause_s(self, paths: Iterable[str]) -> float:
-        """The longest time between the last writes of these files."""
+    def _longest_pause_s(self, paths: Collection[str]) -> float:
+        """The longest time between the last writes of these files; without end if one of them is gone."""
+        if not self._gone.keys().isdisjoint(paths):
+            return inf
         files = [file for path in paths if (file := self._files.get(path)) is not None]
         times = sorted(file.written_ns[-1] if file.written_ns else file.signature[3] for file in files)
         return max((after - before for before, after in pairwise(times)), default=0) / 1e9
@@ -282,6 +300,18 @@ def parts_of(save: Save) -> dict[str, Signature]:
         return parts
     shards = shards_of(save)
     return {path: signature for path, signature in parts.items() if path in shards}
+
+
+def seldom_written(kept: Sequence[Mapping[str, object]]) -> set[str]:
+    """The files that are equal in all of these kept checkpoints.
+
+    Two checkpoints may be of one save: one that lacks its last file, and the whole one.  So two show nothing.
+    """
+    if len(kept) < SELDOM_CHECKPOINTS:
+        return set()
+    common = set.intersection(*(set(files) for files in kept))
+    equal = {path for path in common if len({files[path] for files in kept}) == 1}
+    return equal if equal < common else set()
 
 
 def shards_of(save: Save) -> set[str]:
