@@ -7,6 +7,7 @@ import io
 import os
 import random
 import re
+import threading
 import time
 import zipfile
 from itertools import pairwise
@@ -16,6 +17,7 @@ import pytest
 from orchestrator.store.checkpoints.collector import Collector
 from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import JobFolder
+from tests.waiting import wait_until
 
 SETTLE_S = 0.1  # stands for the product's two seconds
 TRAINING_S = 0.4  # between two saves
@@ -280,3 +282,30 @@ def test_an_attempt_knows_from_the_one_before_which_files_are_rare(run):
     script.train()
 
     assert script.kept() == {"model.pt": 5, "vocab.model": 1}
+
+
+def test_a_script_that_saves_again_while_a_file_is_copied_does_not_lose_the_save(run):
+    """Each file was copied as it was when all were of one save."""
+    script = run("")
+    script.write("model.pt", number=1)
+    with (script.folder / "optimizer.pt").open("wb") as file:
+        file.write(b"save 1.")
+        file.truncate(256 << 20)  # takes a while to read
+    copy = script.job.generations / ".1.tmp" / "0001"
+
+    def save_again():
+        wait_until(copy.exists, every_s=0.001)
+        script.write("model.pt", number=2)
+
+    script.collector.settle_s = 0.0
+    script.collector.changed()
+    time.sleep(0.1)
+    writer = threading.Thread(target=save_again)
+    writer.start()
+    script.collector.changed()
+    look = script.collector.take(lambda: True, last=False)
+    writer.join()
+
+    [generation] = look.taken
+    kept = {file.path.rpartition("/")[2]: script._save(generation, file) for file in generation.files[:1]}
+    assert kept == {"model.pt": 1}
