@@ -101,7 +101,13 @@ class Collector:
         targets = self._targets(there)
         for save in targets:
             loose = there.loose if save is targets[-1] else {}
-            captured = self._capture(save, loose, writer_alive, last=last)
+            captured = self._capture(
+                save,
+                loose,
+                writer_alive,
+                last=last,
+                is_newest=save is there.saves[-1] if there.saves else True,
+            )
             while captured.generation is None and last and self._is_new_file(save, captured.refused):
                 look.refused.append(
                     Save("files", save.path, {captured.refused: save.files[captured.refused]})
@@ -147,10 +153,18 @@ class Collector:
         return newest is not None and refused not in {file.path for file in newest.files}
 
     def _capture(
-        self, save: Save, loose: Mapping[str, Signature], writer_alive: Callable[[], bool], *, last: bool
+        self,
+        save: Save,
+        loose: Mapping[str, Signature],
+        writer_alive: Callable[[], bool],
+        *,
+        last: bool,
+        is_newest: bool = True,
     ) -> Captured:
         if last and save.path and not writer_alive() and self._lacks_files(save):
             return Captured(None, refused=min(save.files))
+        if not last and is_newest and save.path and self._lacks_files(save, is_new=True):
+            return Captured(None, refused=min(save.files))  # until it is whole, or the next save begins
         if not last and (unfinished := self._unfinished(save)):  # checked before gigabytes are copied
             return Captured(None, refused=unfinished)
         if not self._is_of_one_save(save, writer_alive, last=last):
@@ -195,13 +209,18 @@ class Collector:
             quiet_s = max(quiet_s, self.quick_s)
         return self._rewrites.is_one_save(save, quiet_s) and writer_alive()
 
-    def _lacks_files(self, save: Save) -> bool:
-        """Whether a killed writer's checkpoint has fewer files than its earlier ones."""
+    def _lacks_files(self, save: Save, *, is_new: bool = False) -> bool:
+        """Whether a writer's checkpoint has fewer files than its earlier ones.
+
+        Args:
+            is_new: only one whose files all have new names.
+        """
         now = Counter(map(without_digits, save.files))
         for earlier in self.store.list():
-            before = Counter(without_digits(file.path) for file in earlier.own_files)
+            paths = {file.path for file in earlier.own_files}
+            before = Counter(map(without_digits, paths))
             if earlier.source == "script" and earlier.attempt == self._attempt and before & now:
-                return bool(before - now)
+                return bool(before - now) and not (is_new and paths & save.files.keys())
         return False
 
     def _paths(self, relative: Iterable[str]) -> list[Path]:
