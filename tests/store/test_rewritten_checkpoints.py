@@ -14,7 +14,7 @@ import pytest
 from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, seldom_written
 from orchestrator.store.checkpoints.saves import Save, group
 
-SEEDS = 8  # 40 were run when this was written
+SEEDS = 8
 SETTLE_S = 2.0
 LOOK_S = 1.0
 
