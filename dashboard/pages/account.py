@@ -16,11 +16,11 @@ from django.views.decorators.http import require_POST
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import DAY_S, signed_in
-from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
 from orchestrator.people import audit, passwords, second_factor, secrets, tokens
 from orchestrator.people.notices import targets
+from orchestrator.sentences.errors import messages_of, sentence_of
 
 USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
 EXPIRIES = {

@@ -14,11 +14,11 @@ from django.views.decorators.http import require_http_methods
 from pydantic import BaseModel, Field, ValidationError
 
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import messages_of
 from orchestrator.api.resources.job_filters import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, Pool
+from orchestrator.sentences.errors import messages_of
 from orchestrator.spec.job_spec import JobFields
 from orchestrator.store.files.untrusted import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency

@@ -16,12 +16,12 @@ from django.views.decorators.http import require_POST
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import job_table
-from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job
 from orchestrator.people import audit
+from orchestrator.sentences.errors import sentence_of
 
 MOST_JOBS = 200
 MOST_SAID = 3

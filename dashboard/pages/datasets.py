@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets, pushing
 from orchestrator.models import Dataset, DatasetRoot, Job
 from orchestrator.people import rights
+from orchestrator.sentences.errors import messages_of, sentence_of
 from orchestrator.spec.job_spec import GIB
 
 MOST = 200

@@ -6,10 +6,10 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import sentence_of
 from orchestrator.jobs import kept_files
 from orchestrator.jobs.launch import interpreters
 from orchestrator.models import Pool
+from orchestrator.sentences.errors import sentence_of
 
 LABELS = {
     "huggingface": "Hugging Face",

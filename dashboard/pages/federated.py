@@ -12,12 +12,12 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import said
 from orchestrator.exceptions import Forbidden
 from orchestrator.federations import invitations, listing
 from orchestrator.models import Federation
 from orchestrator.people import rights
 from orchestrator.sentences import say_json
+from orchestrator.sentences.errors import said
 
 ON_A_PAGE = 10
 MOST_ROUNDS = 20

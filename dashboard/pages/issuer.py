@@ -12,10 +12,10 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
 
-from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.people import newcomers
 from orchestrator.people.single_sign_on import OpenIdConnect
+from orchestrator.sentences.errors import sentence_of
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # the library has no types

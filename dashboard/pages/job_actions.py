@@ -13,12 +13,12 @@ from berth.job_fields import BY_NAME
 from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes, remedies
-from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Checkpoint, Job
 from orchestrator.people import audit
+from orchestrator.sentences.errors import sentence_of
 from orchestrator.store.checkpoints.outside import added
 
 

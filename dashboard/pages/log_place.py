@@ -10,12 +10,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
-from dashboard.parts.said import sentence_of
 from orchestrator.agent.telemetry.log_places import Moment, find_line
 from orchestrator.api.http.connections import has_left_of
 from orchestrator.api.resources.logs import find_log, read_in_turn
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Attempt, Job
+from orchestrator.sentences.errors import sentence_of
 from orchestrator.store.metrics.step_times import time_of
 
 

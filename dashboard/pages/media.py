@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
-from dashboard.parts.said import sentence_of
 from orchestrator.api.resources.media import content_of, folder_of, media_of
 from orchestrator.models import Job
+from orchestrator.sentences.errors import sentence_of
 from orchestrator.store.metrics import media
 
 MOST_SHOWN = 60  # names; the REST API has all

@@ -13,7 +13,6 @@ from berth.metric_names import in_order
 from dashboard.pages import media
 from dashboard.pages.reader import signed_in
 from dashboard.parts import recipe_forms, recipe_reports
-from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import NotFound, OrchestratorError
 from orchestrator.jobs import checkpoints, promotion
 from orchestrator.jobs.results import printable
@@ -27,6 +26,7 @@ from orchestrator.models import (
     SweepTrial,
 )
 from orchestrator.recipes import listing
+from orchestrator.sentences.errors import sentence_of
 from orchestrator.services import model_service
 from orchestrator.store.files.listing import list_files
 

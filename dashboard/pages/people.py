@@ -18,11 +18,11 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from dashboard.pages import rest_form, sign_in_steps
 from dashboard.pages.reader import DAY_S, signed_in
-from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.api.http.middleware import POLICY_WITH_ISSUER
 from orchestrator.exceptions import NotFound, OrchestratorError
 from orchestrator.models import Pool, Right, Role
 from orchestrator.people import audit, invitations, new_people, newcomers, rights, roster
+from orchestrator.sentences.errors import messages_of, sentence_of
 
 PAGE = 50
 LIVES = {

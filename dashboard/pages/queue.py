@@ -16,7 +16,6 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.pages import overview
 from dashboard.pages.reader import signed_in
 from dashboard.parts import plan_changes, rows
-from dashboard.parts.said import sentence_of
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live.readings import read_now
@@ -25,6 +24,7 @@ from orchestrator.models.people import operated_pools
 from orchestrator.people import audit, rights
 from orchestrator.scheduler import owner_order, passes
 from orchestrator.scheduler.forecast.planning import look_ahead
+from orchestrator.sentences.errors import sentence_of
 
 MOST_WAITING = 200
 MOST_STARTED = 2_000  # in a day, for the median wait

@@ -13,7 +13,6 @@ from django.views.decorators.http import require_safe
 from dashboard.pages.job import answer, log_tail, shown_plan
 from dashboard.pages.reader import signed_in
 from dashboard.parts import showing
-from dashboard.parts.said import sentence_of
 from dashboard.parts.showing import Shown
 from orchestrator.api.http import rate
 from orchestrator.api.resources.job_filters import find_job
@@ -22,6 +21,7 @@ from orchestrator.exceptions import NotFound, OrchestratorError
 from orchestrator.models import Job
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.people import audit
+from orchestrator.sentences.errors import sentence_of
 from orchestrator.sharing import links, projects
 
 # The file loads nothing and runs nothing, wherever it is opened.

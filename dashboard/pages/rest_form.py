@@ -19,9 +19,9 @@ from django.urls import resolve
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.parts.said import said, sentence_of
 from orchestrator.api.http.errors import ProblemAnswer
 from orchestrator.api.http.reading import JsonObject
+from orchestrator.sentences.errors import said, sentence_of
 
 # Jobs are steered by forms of their own; this one only changes their fields and writes notes about them.
 OPERATION = re.compile(

@@ -18,11 +18,11 @@ from django.views.decorators.http import require_GET
 from berth import words
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, TooMany
 from orchestrator.people import audit, sign_in_limits
 from orchestrator.people import second_factor as factors
 from orchestrator.people.sessions import SECOND_FACTOR
+from orchestrator.sentences.errors import sentence_of
 
 _NEW_APP = "new_app"
 

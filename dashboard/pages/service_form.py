@@ -13,11 +13,11 @@ from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit import Code, filled, pool_choice, signer, take_code
 from dashboard.parts import forms, service_fields
-from dashboard.parts.said import messages_of, said
 from orchestrator.api.http.errors import ProblemAnswer
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.exceptions import Forbidden, NotFound
 from orchestrator.models import Pool, Service
+from orchestrator.sentences.errors import messages_of, said
 from orchestrator.services import creation, listing
 
 MAIN, MORE = service_fields.MAIN, service_fields.MORE

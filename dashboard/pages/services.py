@@ -14,10 +14,10 @@ from django.views.decorators.http import require_GET
 from berth import words
 from dashboard.pages import rest_form
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import said
 from orchestrator.exceptions import Forbidden, NotFound
 from orchestrator.models import Job, Service
 from orchestrator.sentences import say_json
+from orchestrator.sentences.errors import said
 from orchestrator.services import creation, listing
 from orchestrator.services.listing import ServiceRow
 from orchestrator.store.logs.chunks import read_tail

@@ -14,10 +14,10 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import said, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Pool
 from orchestrator.people import rights
+from orchestrator.sentences.errors import said, sentence_of
 from orchestrator.sessions import listing, passes, second_port
 from orchestrator.sessions.activity import Sign
 from orchestrator.sessions.addresses import address_of

@@ -12,11 +12,11 @@ from django.views.decorators.http import require_http_methods
 from dashboard.pages import rest_form
 from dashboard.pages.reader import DAY_S, signed_in
 from dashboard.pages.report import read_shown
-from dashboard.parts.said import said, sentence_of
 from dashboard.parts.showing import Shown
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Job, ProjectMember, ShareLink, Visibility
 from orchestrator.people import rights
+from orchestrator.sentences.errors import said, sentence_of
 from orchestrator.sharing import links, projects
 
 LIVES = {DAY_S: "1 day", 7 * DAY_S: "7 days", 30 * DAY_S: "30 days", 90 * DAY_S: "90 days"}

@@ -17,10 +17,10 @@ from django.views.generic import RedirectView, TemplateView
 
 from berth import words
 from dashboard.pages import sign_in_steps
-from dashboard.parts.said import sentence_of
 from orchestrator.api.http.middleware import POLICY_WITH_ISSUER
 from orchestrator.exceptions import Forbidden, Unavailable
 from orchestrator.people import audit, rights, sign_in_limits
+from orchestrator.sentences.errors import sentence_of
 
 
 class SignInForm(AuthenticationForm):

@@ -18,10 +18,10 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from berth import words
-from dashboard.parts.said import messages_of, sentence_of
 from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, TooMany
 from orchestrator.people import audit, passwords, second_factor, sign_in_limits
 from orchestrator.people.sessions import SECOND_FACTOR
+from orchestrator.sentences.errors import messages_of, sentence_of
 
 _PENDING = "signing_in"
 _NEW_APP = "new_app"  # of an app that is being added

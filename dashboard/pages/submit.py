@@ -22,12 +22,12 @@ from berth.language import text
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
-from dashboard.parts.said import messages_of, said, sentence_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake, starts
 from orchestrator.models import AdminState, Dataset, Job, JobSecret, Pool, ProjectMember
 from orchestrator.people import rights
+from orchestrator.sentences.errors import messages_of, said, sentence_of
 from orchestrator.spec.job_spec import JobFields
 from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.bundles import bundles, scripts

@@ -12,12 +12,12 @@ from berth import words
 from berth.job_fields import command_line
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes
-from dashboard.parts.said import messages_of
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.forecast.planning import SubmitPreview, plan
 from orchestrator.scheduler.forecast.wording import tell_outcomes
+from orchestrator.sentences.errors import messages_of
 
 
 @require_POST

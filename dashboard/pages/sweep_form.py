@@ -16,11 +16,11 @@ from berth.job_fields import STARTS
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit import Code, chosen_data, data_choice, filled, pool_choice, signer, take_code
 from dashboard.parts import forms
-from dashboard.parts.said import said
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.exceptions import OrchestratorError, Sentence
 from orchestrator.models import Job, Pool, Sweep
 from orchestrator.people import rights
+from orchestrator.sentences.errors import said
 from orchestrator.sweeps import asking, creation
 from orchestrator.sweeps.core.flags import read_flags
 from orchestrator.sweeps.core.ready import READY, flags_of

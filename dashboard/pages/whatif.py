@@ -14,7 +14,6 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from berth import words
 from dashboard.pages.reader import signed_in
-from dashboard.parts.said import messages_of, said
 from orchestrator.exceptions import Forbidden, Malformed, Sentence
 from orchestrator.models import Pool
 from orchestrator.people import rights
@@ -22,6 +21,7 @@ from orchestrator.scheduler.forecast import replay_runs
 from orchestrator.scheduler.forecast.replay_runs import ReplayState
 from orchestrator.scheduler.forecast.replays import Question
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
+from orchestrator.sentences.errors import messages_of, said
 
 PERIODS = (7, 14, 28, 90)  # days
 HOUR_S = 3600

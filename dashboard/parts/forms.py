@@ -13,10 +13,10 @@ from django.utils.translation import gettext
 from berth.arguments import WrongUse, duration_s
 from berth.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
 from berth.job_fields import BY_NAME, FIELDS
-from dashboard.parts.said import sentence_of
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job
+from orchestrator.sentences.errors import sentence_of
 from orchestrator.spec.job_spec import JobFields, JobSpec
 
 TRUE, FALSE = "1", "0"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dashboard.parts.said import said
+from orchestrator.sentences.errors import said
 
 SERVE = "serve"  # the form of a service, beside those of recipes
 GPUS = (("", "as its job had"), ("0", "none"), ("1", "1"))

@@ -8,10 +8,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from berth import words
-from dashboard.parts.said import said
 from orchestrator.models import Job, JobState, ModelRecipe, ModelVersion, RecipeOutcome
 from orchestrator.recipes import listing
 from orchestrator.recipes.report import MeasuredOut, MetricOut, ReportOut
+from orchestrator.sentences.errors import said
 
 # By outcome: the state of a job that looks as it should, and its words.
 LOOKS = {

@@ -502,6 +502,7 @@ class Idle:
     """A reader that subscribes to nothing."""
 
     pass_: passes.Pass
+    language = "en"
 
     def mark(self, source: topics.Source) -> None: ...
 

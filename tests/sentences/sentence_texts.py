@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-TEXT, PLURAL = "text", "plural_text"
+TEXT, PLURAL = frozenset({"text", "say"}), frozenset({"plural_text"})
 
 
 def texts_in(path: Path) -> set[str]:
@@ -18,9 +18,8 @@ def said_in(path: Path) -> set[str]:
     """What a module gives to ``text`` and ``plural_text`` as it stands there."""
     tree = ast.parse(path.read_text())
     plurals = {
-        f"{call.args[0].value}\0{call.args[1].value}"
+        "\0".join(str(form.value) for form in call.args[:2] if isinstance(form, ast.Constant))
         for call in _calls(tree, PLURAL)
-        if isinstance(call.args[0], ast.Constant) and isinstance(call.args[1], ast.Constant)
     }
     of_calls = {
         call.args[0].value
@@ -30,9 +29,9 @@ def said_in(path: Path) -> set[str]:
     return plurals | of_calls
 
 
-def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
+def _calls(tree: ast.AST, names: frozenset[str]) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
             yield node
 
 

@@ -9,7 +9,6 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import translation
 from django.utils.html import escape
 
-from dashboard.parts.said import messages_of, said, sentence_of
 from deploy.translations import (
     LANGUAGES,
     SCRIPTS,
@@ -22,6 +21,7 @@ from deploy.translations import (
 )
 from orchestrator.exceptions import Conflict, Malformed, Sentence
 from orchestrator.people import tokens
+from orchestrator.sentences.errors import messages_of, said, sentence_of
 from orchestrator.sweeps.core.space import WrongSpace
 from tests.sentences.error_texts import texts_in
 from tests.system.server import REPOSITORY
