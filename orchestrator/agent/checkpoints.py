@@ -150,10 +150,8 @@ class CheckpointKeeper:
         last = writer_alive is not None
         self._read_glob(last=last)
         self.outside.look(last=last)
-        changed = self.collector.changed()  # at each look: it counts the writes
-        if changed and not last and self._waits(changed):
-            self.collector.watcher.forget(changed)
-        elif changed:
+        changed = [] if time.monotonic() < self.look_again_at and not last else self.collector.changed()
+        if changed:
             try:
                 look = self.collector.take(alive, last=last)
             except Exception:
@@ -195,12 +193,6 @@ class CheckpointKeeper:
         self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 2) if state == self.refused else LOOK_EVERY_S
         self.refused = state
         self.look_again_at = time.monotonic() + self.pause_s
-
-    def _waits(self, changed: list[Path]) -> bool:
-        """Whether it is too early for another try with the files that were refused the last time."""
-        if time.monotonic() >= self.look_again_at:
-            return False
-        return [(path, _state(path)) for path in changed] == self.refused
 
     def _step_near(self, written_s: float) -> int | None:
         """The step at which a file of this time was written."""

@@ -473,28 +473,6 @@ def test_a_checkpoint_with_fewer_files_than_the_one_before_was_not_finished(job,
     assert (look.taken, [each.name for each in look.refused]) == ([], ["model_step_200.pt"])
 
 
-def test_a_checkpoint_that_lacks_a_file_is_waited_for_while_its_script_lives(job, collect):
-    for part in ("model", "optim"):
-        later(save(job.checkpoints / f"{part}_step_100.pt", zipped(b"100")))
-    collect()
-    later(save(job.checkpoints / "model_step_200.pt", zipped(b"200")))
-    half = collect()
-    later(save(job.checkpoints / "optim_step_200.pt", zipped(b"200")))
-
-    assert (half.taken, [each.name for each in half.refused]) == ([], ["model_step_200.pt"])
-    assert [generation.step for generation in collect().taken] == [200]
-
-
-def test_a_checkpoint_with_fewer_files_is_kept_once_the_next_begins(job, collect):
-    for part in ("model", "optim"):
-        later(save(job.checkpoints / f"{part}_step_100.pt", zipped(b"100")))
-    collect()
-    for step in (200, 300):
-        later(save(job.checkpoints / f"model_step_{step}.pt", zipped(b"%d" % step)))
-
-    assert [generation.step for generation in collect().taken] == [200, 300]
-
-
 def test_what_the_supervisor_saw_finished_counts_though_nobody_else_was_there(job, collect):
     """The agent was away: it finds files of a killed writer that no format proves whole."""
     save(job.attempt(1).supervisor, json.dumps({"boot_id": boot_id()}))

@@ -7,7 +7,6 @@ import io
 import os
 import random
 import re
-import threading
 import time
 import zipfile
 from itertools import pairwise
@@ -17,7 +16,6 @@ import pytest
 from orchestrator.store.checkpoints.collector import Collector
 from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import JobFolder
-from tests.waiting import wait_until
 
 SETTLE_S = 0.1  # stands for the product's two seconds
 TRAINING_S = 0.4  # between two saves
@@ -29,7 +27,7 @@ class Run:
 
     def __init__(self, job, folder):
         self.job, self.folder = job, job.checkpoints / folder
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir()
         self.collector = self.new_keeper()
         self.collector.changed()
 
@@ -226,86 +224,3 @@ def test_a_link_or_other_rights_are_no_write(run):
     script.train()
 
     assert script.kept() == {"model.pt": 1, "optimizer.pt": 1}
-
-
-def test_a_pair_that_lies_loose_in_the_checkpoint_folder_is_waited_for_too(run):
-    script = run("")
-    script.write("model.pt", "optimizer.pt", number=1)
-    script.train()
-    script.write("model.pt", number=2)
-    script.train()
-    between = script.kept()
-    script.write("optimizer.pt", number=2)
-    script.train()
-
-    assert between == {"model.pt": 1, "optimizer.pt": 1}
-    assert script.kept() == {"model.pt": 2, "optimizer.pt": 2}
-
-
-def test_a_file_that_was_rare_is_waited_for_once_it_is_written_again(run):
-    script = run("")
-    script.write("model.pt", "optimizer.pt", number=1)
-    for number in (2, 3):
-        script.train()
-        script.write("model.pt", number=number)
-    for number in (4, 5):
-        script.train()
-        script.write("model.pt", "optimizer.pt", number=number)
-    script.train()
-    script.write("model.pt", number=6)
-    script.train()
-
-    assert script.kept() == {"model.pt": 5, "optimizer.pt": 5}
-
-
-def test_files_of_new_names_beside_one_another_are_each_kept(run):
-    script = run("")
-    kept = []
-    for number, name in enumerate(("m_a.pt", "m_b.pt", "m_c.pt"), start=1):
-        script.write(name, number=number)
-        script.train()
-        kept.append(script.kept().get(name))
-
-    assert kept == [1, 2, 3]
-
-
-def test_an_attempt_knows_from_the_one_before_which_files_are_rare(run):
-    script = run("")
-    script.write("model.pt", "vocab.model", number=1)
-    for number in (2, 3, 4):
-        script.train()
-        script.write("model.pt", number=number)
-    script.train()
-    script.collector = script.new_keeper()
-    script.collector.changed()
-    script.write("model.pt", number=5)
-    script.train()
-
-    assert script.kept() == {"model.pt": 5, "vocab.model": 1}
-
-
-def test_a_script_that_saves_again_while_a_file_is_copied_does_not_lose_the_save(run):
-    """Each file was copied as it was when all were of one save."""
-    script = run("")
-    script.write("model.pt", number=1)
-    with (script.folder / "optimizer.pt").open("wb") as file:
-        file.write(b"save 1.")
-        file.truncate(256 << 20)  # takes a while to read
-    copy = script.job.generations / ".1.tmp" / "0001"
-
-    def save_again():
-        wait_until(copy.exists, every_s=0.001)
-        script.write("model.pt", number=2)
-
-    script.collector.settle_s = 0.0
-    script.collector.changed()
-    time.sleep(0.1)
-    writer = threading.Thread(target=save_again)
-    writer.start()
-    script.collector.changed()
-    look = script.collector.take(lambda: True, last=False)
-    writer.join()
-
-    [generation] = look.taken
-    kept = {file.path.rpartition("/")[2]: script._save(generation, file) for file in generation.files[:1]}
-    assert kept == {"model.pt": 1}

@@ -77,9 +77,8 @@ class Capture:
             taken = self._take_all(wanted)
             if not any(not file.companion for file in taken):
                 return []
-            # All must be unchanged at one moment: files of two saves do not make a checkpoint.  Those that were judged
-            # were at that moment, and each was copied as it was then; a script may save again while others are copied.
-            taken = [file for file in taken if file.path in wanted.judged or self._is_unchanged(file)]
+            # All must be unchanged at one moment: files of two saves do not make a checkpoint.
+            taken = [file for file in taken if self._is_unchanged(file)]
             # A save during the wait makes another checkpoint; these copies do not change.
             return self._settle(taken, wanted, writer_alive, settle_s)
         except NotYet:

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 
 from orchestrator.store.checkpoints.capture import Wanted, opened
 from orchestrator.store.checkpoints.file_formats import MOST_JSON_BYTES, safetensors_header
-from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, GenerationStore, signature_in
+from orchestrator.store.checkpoints.generations import SETTLE_S, Captured, GenerationStore
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.recipes import CHECKPOINT_WEIGHT, weight
-from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, seldom_written, without_digits
+from orchestrator.store.checkpoints.rewrites import Rewrites, parts_of, without_digits
 from orchestrator.store.checkpoints.saves import TOGETHER_S, Save, Saves, Signature, group
 from orchestrator.store.checkpoints.step_names import LARGEST_STEP, is_part_of_many, step_in_name
 from orchestrator.store.checkpoints.watcher import Watcher
@@ -55,7 +55,7 @@ class Collector:
         self._job = job
         self._attempt = attempt
         self._step_near = step_near
-        self._rewrites = self._rewrites_since_kept()
+        self._rewrites = Rewrites()
         self._last_number = 0
         self._left_out: set[str] = set()  # companions that the previous generation lacks
         self._reported: set[str] = set()
@@ -69,13 +69,6 @@ class Collector:
         finished = self.watcher.poll()
         self._rewrites.note(self.watcher.seen(), self.watcher.held_open(1), time.monotonic())
         return finished
-
-    def _rewrites_since_kept(self) -> Rewrites:
-        """Count the rewrites from what was kept before: the agent may have been away."""
-        scripts = [entry for entry in self.store.list() if entry.source == "script"][:KEEP_LAST]
-        kept = {file.path: signature_in(file) for entry in scripts[:1] for file in entry.own_files}
-        contents = [{file.path: file.sha256 for file in entry.own_files} for entry in scripts]
-        return Rewrites(int(self.store.began_s(self._attempt) * 1e9), kept, seldom_written(contents))
 
     def take(self, writer_alive: Callable[[], bool], *, last: bool) -> Look:
         """Keep the current checkpoints; looks again if a script that saves often wrote during the look.
@@ -100,13 +93,7 @@ class Collector:
         targets = self._targets(there)
         for save in targets:
             loose = there.loose if save is targets[-1] else {}
-            captured = self._capture(
-                save,
-                loose,
-                writer_alive,
-                last=last,
-                is_newest=save is there.saves[-1] if there.saves else True,
-            )
+            captured = self._capture(save, loose, writer_alive, last=last)
             while captured.generation is None and last and self._is_new_file(save, captured.refused):
                 look.refused.append(
                     Save("files", save.path, {captured.refused: save.files[captured.refused]})
@@ -152,18 +139,10 @@ class Collector:
         return newest is not None and refused not in {file.path for file in newest.files}
 
     def _capture(
-        self,
-        save: Save,
-        loose: Mapping[str, Signature],
-        writer_alive: Callable[[], bool],
-        *,
-        last: bool,
-        is_newest: bool = True,
+        self, save: Save, loose: Mapping[str, Signature], writer_alive: Callable[[], bool], *, last: bool
     ) -> Captured:
         if last and save.path and not writer_alive() and self._lacks_files(save):
             return Captured(None, refused=min(save.files))
-        if not last and is_newest and save.path and self._lacks_files(save, is_new=True):
-            return Captured(None, refused=min(save.files))  # until it is whole, or the next save begins
         if not last and (unfinished := self._unfinished(save)):  # checked before gigabytes are copied
             return Captured(None, refused=unfinished)
         if not self._is_of_one_save(save, writer_alive, last=last):
@@ -199,7 +178,9 @@ class Collector:
     def _is_of_one_save(self, save: Save, writer_alive: Callable[[], bool], *, last: bool) -> bool:
         """Whether no file of the checkpoint is of an earlier save than the others."""
         if last:
-            return self._rewrites.was_one_save(save, self.quick_s, is_done=self.is_done)
+            return self._rewrites.was_one_save(
+                save, self.quick_s, by_itself=writer_alive(), is_done=self.is_done
+            )
         quiet_s = time.time() - max(signature[3] for signature in save.files.values()) / 1e9
         if self._rewrites.is_one_save(save):
             return True
@@ -208,18 +189,13 @@ class Collector:
             quiet_s = max(quiet_s, self.quick_s)
         return self._rewrites.is_one_save(save, quiet_s) and writer_alive()
 
-    def _lacks_files(self, save: Save, *, is_new: bool = False) -> bool:
-        """Whether a writer's checkpoint has fewer files than its earlier ones.
-
-        Args:
-            is_new: only one whose files all have new names.
-        """
+    def _lacks_files(self, save: Save) -> bool:
+        """Whether a killed writer's checkpoint has fewer files than its earlier ones."""
         now = Counter(map(without_digits, save.files))
         for earlier in self.store.list():
-            paths = {file.path for file in earlier.own_files}
-            before = Counter(map(without_digits, paths))
+            before = Counter(without_digits(file.path) for file in earlier.own_files)
             if earlier.source == "script" and earlier.attempt == self._attempt and before & now:
-                return bool(before - now) and not (is_new and paths & save.files.keys())
+                return bool(before - now)
         return False
 
     def _paths(self, relative: Iterable[str]) -> list[Path]:

@@ -106,7 +106,7 @@ class GenerationStore:
         remove_tree(folder)
         folder.mkdir(parents=True)
         try:
-            work = Capture(self._job, folder, earlier, self.began_s(attempt))
+            work = Capture(self._job, folder, earlier, self._began_s(attempt))
             files = work.take(wanted, writer_alive, settle_s)
             if not files:
                 return Captured(None, left_out=work.left_out, refused=work.refused)
@@ -180,7 +180,7 @@ class GenerationStore:
             return generation.folder
         if generation.resume is not None:
             return self._job.root / generation.resume
-        return self._job.root / newest_file({file.path: signature_in(file) for file in generation.own_files})
+        return self._job.root / newest_file({file.path: _signature(file) for file in generation.own_files})
 
     def torn(self, paths: Sequence[Path]) -> Sequence[Path]:
         """The truncated zips (``torch.save``) among these files; for a job without running processes."""
@@ -210,13 +210,6 @@ class GenerationStore:
             self.remove(generation)
         self._clear_leftovers()
         return [generation.number for generation in old]
-
-    def began_s(self, attempt: int) -> float:
-        """When an attempt's supervisor started, from the first file that it wrote; 0 without one."""
-        try:
-            return self._job.attempt(attempt).supervisor.stat().st_mtime
-        except FileNotFoundError:
-            return 0.0
 
     def remove(self, generation: Generation) -> None:
         """Remove a generation: first rename it, in one step, then delete its files."""
@@ -277,6 +270,13 @@ class GenerationStore:
                 remove_tree(folder)
 
     # Capturing
+
+    def _began_s(self, attempt: int) -> float:
+        """When an attempt's supervisor started, from the first file that it wrote; 0 without one."""
+        try:
+            return self._job.attempt(attempt).supervisor.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
 
     def _publish(self, generation: Generation, folder: Path) -> None:
         fd = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -379,8 +379,7 @@ def _is_part_of(half: Generation, whole: Generation) -> bool:
     return whole.number > half.number and _contents(half.own_files) < _contents(whole.own_files)
 
 
-def signature_in(file: CheckpointFile) -> Signature:
-    """The signature that a file had when it was copied."""
+def _signature(file: CheckpointFile) -> Signature:
     inode, mtime_ns, ctime_ns = file.seen or (0, 0, 0)
     return inode, file.size_bytes, mtime_ns, ctime_ns
 
