@@ -183,14 +183,14 @@ def _places(text: str) -> list[HitOut]:
 
 def _actions(user: User, text: str) -> list[HitOut]:
     """Actions for a query that starts with a verb, such as cancel, resume or drain."""
-    typed, _, name = text.partition(" ")
+    typed, _, about = text.partition(" ")
     if len(typed) < SHORTEST_VERB:
         return []
     hits = []
     for verbs, act in ((JOB_VERBS, _job_actions), (EDIT_VERBS, _job_edits), (DEVICE_VERBS, _device_actions)):
         for verb in verbs:
-            if verb.startswith(typed.lower()) or say(verb).startswith(typed.lower()):
-                hits += act(user, verb, name.strip())
+            if any(name.startswith(typed.lower()) for name in (verb, say(verb))):
+                hits += act(user, verb, about.strip())
     return hits
 
 
