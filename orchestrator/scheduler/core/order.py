@@ -33,9 +33,9 @@ def apply_owner_order(jobs: Iterable[Job], standings: dict[str, Standing]) -> No
     """
     for group in _owner_orders(jobs):
         for equals in _equals(group, standings):
-            turns = sorted((standings[id_].value, standings[id_].turn) for id_ in equals)
-            for id_, (value, turn) in zip(equals, turns, strict=True):
-                standings[id_] = standings[id_]._replace(value=value, turn=turn)
+            turns = sorted((standings[id_].value, standings[id_].turn, standings[id_].tie) for id_ in equals)
+            for id_, (value, turn, tie) in zip(equals, turns, strict=True):
+                standings[id_] = standings[id_]._replace(value=value, turn=turn, tie=tie)
         waiting = [job.id for job in group if isinstance(job, QueuedJob)]  # running jobs are behind none
         for ahead, id_ in pairwise(waiting):
             last = standings[ahead]

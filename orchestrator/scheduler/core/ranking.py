@@ -35,7 +35,8 @@ class Standing(NamedTuple):
     phase: int
     value: float
     turn: float  # when the job was submitted
-    id: str  # breaks ties: no two standings are equal up to here
+    tie: str  # the id of the job whose turn it has: its own, or another of its owner's
+    id: str  # no two standings are equal up to here
     units: float  # devices held: half of a GPU is 0.5
     worth: float  # expected completions per second of running; infinite in front
 
@@ -68,7 +69,9 @@ class Ranking:
             on_trial_s = self._on_trial_s[kind] = trial_s(job, self._policy) - _EPS
         if job.ran_s < on_trial_s:
             turn = job.submitted + self._policy.late_trial_s if late else job.submitted
-            return new_tuple(Standing, (-job.priority, TRIAL, turn, job.submitted, job.id, units, inf))
+            return new_tuple(
+                Standing, (-job.priority, TRIAL, turn, job.submitted, job.id, job.id, units, inf)
+            )
         return self._by_work(job, units, late=late)
 
     def _by_work(self, job: Job, units: float, *, late: bool) -> Standing:
@@ -83,7 +86,7 @@ class Ranking:
         overdue = (self._now - job.submitted - job.ran_s) / bearable_s
         if overdue >= _FRONT:
             turn = job.submitted
-            return new_tuple(Standing, (-job.priority, TRIAL, turn, turn, job.id, units, inf))
+            return new_tuple(Standing, (-job.priority, TRIAL, turn, turn, job.id, job.id, units, inf))
         if queued:
             in_front = self._now + max(_SOON_S, (_FRONT - overdue) * bearable_s)
             if in_front < self.next_in_front:
@@ -100,7 +103,9 @@ class Ranking:
         elif late and job.ran_s == 0:  # fair share decides which jobs begin; jobs that ran rank by their work
             value *= policy.late_factor
             worth /= policy.late_factor
-        return new_tuple(Standing, (-job.priority, RANKED, value, job.submitted, job.id, units, worth))
+        return new_tuple(
+            Standing, (-job.priority, RANKED, value, job.submitted, job.id, job.id, units, worth)
+        )
 
     def in_front_from(self, job: Job) -> float | None:
         """The latest moment from which a waiting job goes ahead of all later jobs; None: never."""

@@ -72,6 +72,15 @@ def test_jobs_submitted_at_once_follow_their_owners_order(policy: Policy):
 
 
 @POLICIES
+def test_of_jobs_submitted_at_one_time_no_other_owner_falls_behind(policy: Policy):
+    late = queued("a late one", submitted=NOW - 10, owner_place=0)
+    others = queued("bob's", owner="bob", submitted=NOW - 20)
+    early = queued("of the same time", submitted=NOW - 20, owner_place=2)
+
+    assert line(full(late, others, early), policy)[0] == "bob's"
+
+
+@POLICIES
 @given(seen=st.one_of(states(), crowded()), wishes=st.permutations(range(20)))
 @examples
 def test_owners_order_is_kept_and_costs_no_other_owner_a_place(
