@@ -43,7 +43,7 @@ def parse_project(text: str, path: str) -> Fields:
     """
     try:
         fields = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a number of thousands of digits
         raise WrongUse(f"{path} is no TOML: {error}") from None
     for name in fields:
         if name not in BY_NAME or name in _NOT_HERE:

@@ -1,6 +1,7 @@
 """Submits that start a module or a command."""
 
 import io
+import subprocess
 import sys
 import zipfile
 
@@ -199,7 +200,6 @@ CALL = "import sys; sys.argv[0] = 'x-train'; from x.cli import app; sys.exit(app
     [
         (PROJECT, {}),
         ({f"code/{name}": text for name, text in PROJECT.items()}, {"workdir": "code"}),
-        ({**PROJECT, "run/a.txt": ""}, {"workdir": "run"}),
         (
             {**PROJECT, "pyproject.toml": "[tool.poetry.scripts]\nx-train = 'x.cli:app.main'\n"},
             {},
@@ -215,6 +215,38 @@ def test_a_program_that_the_project_declares_starts_as_if_it_were_installed(
     record = read_record(home.job(job.pk).attempt(1).launch) or {}
     assert job.name == "x-train"
     assert (record["script"], record["args"]) == ("python", ["-c", CALL, "--epochs", "3"])
+
+
+def test_a_program_of_the_whole_upload_finds_its_packages_from_a_folder_of_it(
+    ada, home, make_attempt, tmp_path
+):
+    files = {
+        "pyproject.toml": PROJECT["pyproject.toml"],
+        "x/__init__.py": "",
+        "x/cli.py": "class app:\n    def main(): print('started')\n",
+        "random.py": "raise SystemExit('not this one')\n",
+        "run/a.txt": "",
+    }
+    job = submit(ada, files, command=["x-train"], workdir="run").job
+    launcher.prepare(job, make_attempt(job))
+
+    record = read_record(home.job(job.pk).attempt(1).launch) or {}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    script = record["args"][1].replace("from x.cli", "import random; from x.cli")
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "run", capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "started\n"), ended.stderr
+
+
+@pytest.mark.parametrize(
+    "text", [f"version = {'1' * 5000}\n", f"x = {'[' * 5000}\n"], ids=["digits", "depth"]
+)
+def test_a_project_file_that_no_parser_takes_is_refused_with_a_sentence(ada, text):
+    with pytest.raises(Malformed, match=r"pyproject.toml cannot be read as TOML: it nests too deeply, or"):
+        submit(ada, {"pyproject.toml": text, "a.txt": ""}, command=["x-train"])
 
 
 @pytest.mark.parametrize("text", ["[project.scripts]\nx-train = 1\n", "project = 3\n", "[project]\n"])

@@ -222,6 +222,9 @@ def _read_conda(name: str, text: str) -> Declared | None:
 def _toml(name: str, text: str, *, first_line: int = 0) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        told = re.sub(r"line (\d+)", lambda hit: f"line {int(hit[1]) + first_line}", str(error))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, tomllib.TOMLDecodeError):
+            told = re.sub(r"line (\d+)", lambda hit: f"line {int(hit[1]) + first_line}", str(error))
+        else:
+            told = "it nests too deeply, or a number has thousands of digits"
         raise refused(Sentence("{name} cannot be read as TOML: {told}.", name=name, told=told)) from None

@@ -1,5 +1,6 @@
 """Programs that a job's own project declares in its pyproject.toml, as ``pip install`` would make them."""
 
+import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ MOST_BYTES = 1 << 20  # of one file
 _TABLES = (("project", "scripts"), ("tool", "poetry", "scripts"))
 # "pkg.cli:main", "pkg.cli:app.run", both with extras behind them
 _ENTRY_POINT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*:\s*([A-Za-z_][\w.]*)\s*(?:\[[^\]]*\])?\s*")
-_START = "import sys; sys.argv[0] = {program!r}; from {module} import {first}; sys.exit({function}())"
+_START = "import sys; {path}sys.argv[0] = {program!r}; from {module} import {first}; sys.exit({function}())"
+# Behind all others, as an editable installation does it: a random.py of the project hides no module of Python's.
+_PATH = "import os; sys.path.append(os.path.abspath({place!r})); "
 
 
 def python_command(command: Sequence[str], folder: str, bundle: Path) -> list[str] | None:
@@ -32,7 +35,8 @@ def python_command(command: Sequence[str], folder: str, bundle: Path) -> list[st
         if entry is not None:
             module, function = entry
             first = function.partition(".")[0]
-            start = _START.format(program=program, module=module, first=first, function=function)
+            path = "" if place == folder else _PATH.format(place=os.path.relpath(place, folder))
+            start = _START.format(path=path, program=program, module=module, first=first, function=function)
             return ["python", "-c", start, *arguments]
     return None
 
@@ -50,7 +54,7 @@ def _entry_point(text: str, program: str) -> tuple[str, str] | None:
     """The module and the function that a project's program calls."""
     try:
         project: Any = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError: no TOML, or a number of too many digits
         return None
     for names in _TABLES:
         table = project
