@@ -25,5 +25,6 @@ setup(
     packages=[*PACKAGES, *FOLDERS],
     package_dir=FOLDERS,
     package_data={package: ["*"] for package in FOLDERS} | {package: ["py.typed"] for package in TYPED},
+    exclude_package_data={"orchestrator.locale.de": ["*.po"]},  # nobody reads them where the server runs
     include_package_data=False,  # only what is named here, whatever a clone holds besides
 )
