@@ -120,8 +120,8 @@ class Loop:
         if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
             self.swept_at = time.monotonic()
             self.sweeper.sweep(now)
-        news = [watch.take_news() for watch in self.watches.values()]
-        self.sweeper.wake_sweeps_in_time(now, has_news=any(news))
+        reported = [watch.attempt.job_id for watch in self.watches.values() if watch.take_news()]
+        self.sweeper.wake_sweeps_in_time(now, reported=reported)
         self.sweeper.pass_when_due(now)
 
     def _follow_some(self, attempts: list[Attempt]) -> None:

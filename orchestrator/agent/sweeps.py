@@ -3,8 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
@@ -105,9 +106,9 @@ class Sweeper:
     def wake_sweeps(self, now: datetime) -> None:
         self.sweep_wake_ups.look(now)
 
-    def wake_sweeps_in_time(self, now: datetime, *, has_news: bool = False) -> None:
+    def wake_sweeps_in_time(self, now: datetime, *, reported: Collection[UUID] = ()) -> None:
         """Between two sweeps of this class, for sweeps of trials."""
-        self.sweep_wake_ups.look_in_time(now, has_news=has_news)
+        self.sweep_wake_ups.look_in_time(now, reported=reported)
 
     def take_over_recipes(self, now: datetime) -> None:
         if (self.recipes is None or not self.recipes.is_alive()) and (ended := recipes_ending.ended()):

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
@@ -49,33 +50,49 @@ SAME_ERRORS = 3
 
 
 def advance(sweep_id: UUID) -> bool:
-    """Bring one sweep up to date with its jobs; False where another process is just doing this."""
-    with _alone(sweep_id) as alone:
-        if not alone:
-            return False
-        sweep = Sweep.objects.select_related("owner").get(pk=sweep_id)
-        for trial in open_trials(sweep, *OPEN):
-            if trial.state == TrialState.PAUSED:
-                if not trial.job.is_final:
-                    continue
-                set_state(trial, TrialState.RUNNING)  # it ended in the moment in which it was to stop
-            _observe(sweep, trial)
-        if sweep.state == SweepState.RUNNING:
-            _begin_and_resume(sweep)
-        if sweep.state == SweepState.PAUSED:
-            pausing.hold_waiting(sweep)  # trials that lost their devices in between
-        if sweep.has_ended:
-            close(sweep)
-        Sweep.objects.filter(pk=sweep.pk).update(advanced_at=timezone.now())
+    """Bring one sweep up to date with its jobs.
+
+    Returns:
+        False where another process is just doing this; it then looks once more, for what this call was made for.
+    """
+    asked = _folder() / f"{sweep_id}.asked"
+    asked.touch()
+    while asked.exists():
+        with _alone(sweep_id) as alone:
+            if not alone:
+                return False
+            asked.unlink(missing_ok=True)  # before the rows are read: who asks later is looked after later
+            _advance(sweep_id)
     return True
+
+
+def _advance(sweep_id: UUID) -> None:
+    sweep = Sweep.objects.select_related("owner").get(pk=sweep_id)
+    for trial in open_trials(sweep, *OPEN):
+        if trial.state == TrialState.PAUSED:
+            if not trial.job.is_final:
+                continue
+            set_state(trial, TrialState.RUNNING)  # it ended in the moment in which it was to stop
+        _observe(sweep, trial)
+    if sweep.state == SweepState.RUNNING:
+        _begin_and_resume(sweep)
+    if sweep.state == SweepState.PAUSED:
+        pausing.hold_waiting(sweep)  # trials that lost their devices in between
+    if sweep.has_ended:
+        close(sweep)
+    Sweep.objects.filter(pk=sweep.pk).update(advanced_at=timezone.now())
+
+
+def _folder() -> Path:
+    folder = settings.HOME.root / "sweeps"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @contextmanager
 def _alone(sweep_id: UUID) -> Iterator[bool]:
     """Hold the lock of one sweep, which ends with the process; unique rows guard what must not happen twice."""
-    folder = settings.HOME.root / "sweeps"
-    folder.mkdir(exist_ok=True)
-    fd = os.open(folder / f"{sweep_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(_folder() / f"{sweep_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

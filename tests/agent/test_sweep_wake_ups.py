@@ -1,6 +1,7 @@
 """The agent wakes the worker for sweeps that have news."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.utils import timezone
@@ -46,18 +47,57 @@ def test_a_trial_that_reports_wakes_its_sweep_before_the_second_is_over(
     assert sent == [str(sweep.pk)]
 
 
-def test_a_report_read_in_this_turn_wakes_its_sweep_in_this_turn(home, ada, make_device, sent):
+def test_a_report_read_in_this_turn_wakes_its_sweep_in_this_turn(home, ada, make_device, sent, monkeypatch):
+    make_device(0)
+    monkeypatch.setattr(sweep_wake_ups, "REST_S", 0.0)
+    wakes, now = SweepWakeUps(), timezone.now()
+    sweep = creation.create(ada, asking.parse(BODY)).sweep
+    controller.advance(sweep.pk)
+    jobs = Job.objects.filter(trial__sweep=sweep)
+    reported = [job.pk for job in jobs]
+    wakes.look_in_time(now, reported=reported)
+    assert sent == []  # nothing is at work that the agent knows of
+
+    wakes.look(now)
+    sent.clear()
+    jobs.update(metric_seq=3)
+    wakes.look_in_time(now + timedelta(milliseconds=100), reported=[uuid4()])
+    assert sent == []  # another run's report is no news of this sweep
+    wakes.look_in_time(now + timedelta(milliseconds=200), reported=reported)
+    assert sent == [str(sweep.pk)]
+
+
+def test_reports_that_come_often_are_looked_at_together(home, ada, make_device, sent, monkeypatch):
     make_device(0)
     wakes, now = SweepWakeUps(), timezone.now()
-    wakes.look_in_time(now, has_news=True)
-    assert sent == []  # nothing is at work
-
     sweep = creation.create(ada, asking.parse(BODY)).sweep
     controller.advance(sweep.pk)
     wakes.look(now)
     sent.clear()
-    Job.objects.filter(trial__sweep=sweep).update(metric_seq=3)
-    wakes.look_in_time(now + timedelta(milliseconds=100), has_news=True)
+    monkeypatch.setattr(sweep_wake_ups, "REST_S", 3600.0)
+    monkeypatch.setattr(sweep_wake_ups, "LOOK_EVERY_S", 3600.0)
+    jobs = Job.objects.filter(trial__sweep=sweep)
+    for count in (3, 4):
+        jobs.update(metric_seq=count)
+        wakes.look_in_time(now, reported=[job.pk for job in jobs])
+    assert sent == []
+
+    monkeypatch.setattr(sweep_wake_ups, "REST_S", 0.0)
+    wakes.look_in_time(now)  # remembers the news
     assert sent == [str(sweep.pk)]
-    wakes.look_in_time(now + timedelta(milliseconds=200), has_news=True)
-    assert sent == [str(sweep.pk)]  # another run's report is no news of this sweep
+
+
+def test_a_sweep_that_nobody_advances_is_helped_however_often_it_has_news(home, ada, make_device, sent):
+    make_device(0)
+    wakes, now = SweepWakeUps(), timezone.now()
+    sweep = creation.create(ada, asking.parse(BODY)).sweep
+    controller.advance(sweep.pk)
+    now = timezone.now()
+    for second in range(1, 8):
+        Job.objects.filter(trial__sweep=sweep).update(metric_seq=second)
+        wakes.look(now + timedelta(seconds=second))
+    assert wakes._helper is not None
+    wakes._helper.join(60)
+
+    sweep.refresh_from_db()
+    assert sweep.advanced_at > now

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models.signals import post_save
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from dashboard.parts import forms
@@ -570,3 +572,27 @@ def test_a_clone_of_a_trial_keeps_its_settings_in_one_place(ada, make_sweep, pla
     assert ("SWEEP_SETTINGS" in clone.spec_fields.get("env", {})) == stays
     assert ("SWEEP_SETTINGS" in forms.texts_of(job, shown={})["env"]) == stays
     assert ("--lr" in clone.spec_fields.get("args", [])) == (hand_over == "args")
+
+
+def test_a_sweep_that_is_asked_for_while_it_is_advanced_is_looked_at_once_more(
+    make_sweep,
+):
+    sweep = make_sweep()
+    answers = []
+
+    def ask(*, created, **_):
+        if created:
+            answers.append(controller.advance(sweep.pk))
+
+    post_save.connect(ask, sender=SweepTrial)
+    try:
+        with CaptureQueriesContext(connection) as queries:
+            assert controller.advance(sweep.pk) is True
+    finally:
+        post_save.disconnect(ask, sender=SweepTrial)
+    assert answers
+    assert not any(answers)
+    looks = [
+        query for query in queries if query["sql"].startswith("UPDATE") and '"advanced_at"' in query["sql"]
+    ]
+    assert len(looks) == 2
