@@ -268,3 +268,22 @@ def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_abou
     warnings = submit(ada, {"run.sh": script, "train.py": ""}, command=["bash", "run.sh"]).warnings
 
     assert any("does not wait for it" in warning for warning in warnings) == is_warned
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("train.py --output_dir {tmp}/out", "Instead of {tmp}/out name a folder of the job (out)"),
+        ("train.py --out={tmp}", "Instead of {tmp} name a folder of the job (output)"),
+        ("python train.py {tmp}/a/b", "name a folder of the job (a/b)"),
+        ("train.py --out tmp/out --like {tmp}fs/x", None),
+    ],
+)
+def test_an_option_that_names_a_place_in_tmp_is_warned_about(ada, words, instead):
+    first, *others = words.format(tmp=starts.TEMPORARY).split()
+    start = {"entrypoint": first, "args": others} if first == "train.py" else {"command": [first, *others]}
+    warnings = submit(ada, {"train.py": "print(1)"}, **start).warnings
+
+    found = [warning for warning in warnings if f"{starts.TEMPORARY} of its own" in warning]
+    assert len(found) == (instead is not None)
+    assert instead is None or instead.format(tmp=starts.TEMPORARY) in found[0]

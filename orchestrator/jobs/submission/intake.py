@@ -24,7 +24,7 @@ from orchestrator.jobs import fetches, lifecycle, memory_claims
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.requests import Wanted
-from orchestrator.jobs.submission import checks, code, repeated_requests, session_limits
+from orchestrator.jobs.submission import checks, code, repeated_requests, session_limits, starts
 from orchestrator.jobs.submission.code import Upload
 from orchestrator.live import wakeups
 from orchestrator.models import (
@@ -164,7 +164,7 @@ def accept(
     fingerprint = _fingerprint(spec, sha256)  # of what was asked for, not of what it stands for now
     spec = wanted.spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
     spec = spec if known else session_limits.fill(spec)
-    warnings = [*warnings, *wanted.notes]
+    warnings = [*warnings, *starts.temporary_warning(spec), *wanted.notes]
     # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
     # longer resolve.
     columns = {} if known else columns_of(user, spec, sha256)

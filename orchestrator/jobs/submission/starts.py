@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from orchestrator.exceptions import Impossible, Malformed, Sentence
-from orchestrator.jobs.launch import own_programs, start
+from orchestrator.jobs.launch import isolation, own_programs, start
 from orchestrator.jobs.launch.own_programs import text_of
 from orchestrator.models import Pool
 from orchestrator.spec.job_spec import DEFAULT_SCRIPT, JobSpec
@@ -16,6 +16,7 @@ from orchestrator.store.bundles.scripts import SHELL_SUFFIXES
 MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
 _IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
+TEMPORARY = PurePosixPath("/tmp")  # noqa: S108 -- named, not used
 _SHELLS = {".py": "python", ".sh": "bash"}
 
 
@@ -102,6 +103,21 @@ def background_warning(spec: JobSpec, bundle: Path) -> list[str]:
                 "program with the job. Leave out the & at the end of its line, or end the script with: wait"
             ]
     return []
+
+
+def temporary_warning(spec: JobSpec) -> list[str]:
+    """A warning where an option names a place in /tmp, of which a job in a sandbox has one of its own."""
+    words = [*spec.command, *spec.args] if spec.command else spec.args
+    places = (PurePosixPath(word.rpartition("=")[2]) for word in words)
+    place = next((place for place in places if place.is_relative_to(TEMPORARY)), None)
+    if place is None or not isolation.level():
+        return []
+    own = place.relative_to(TEMPORARY)
+    return [
+        f"A job has a {TEMPORARY} of its own: it does not see the server's, and what it writes there is gone at its end. "
+        f"Instead of {place} name a folder of the job ({'output' if own == PurePosixPath() else own}) to keep results, "
+        "or a dataset to read."
+    ]
 
 
 def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str | None:
