@@ -148,7 +148,8 @@ class Door:
                     raise Gone(f"{self.host} sent a message of more than {MOST_BYTES:,} bytes")
                 return Answer(answer.status, answer.headers.get("X-Message-Id") or "", body)
         except urllib.error.HTTPError as error:
-            self._refuse(error)
+            with error:
+                self._refuse(error)
         except ssl.SSLCertVerificationError as error:
             raise Refused(
                 f"{self.host} has no certificate that this server trusts: {error.verify_message}."

@@ -108,6 +108,7 @@ class Web:
         try:
             return self._opener.open(request, timeout=PATIENCE_S)
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code == 416 and "Range" in headers:  # an empty file has no first byte
                 return self._opener.open(self.address, timeout=PATIENCE_S)
             raise

@@ -118,6 +118,7 @@ class Registry:
         try:
             return self._ask(path, headers)
         except urllib.error.HTTPError as error:
+            error.close()
             challenge = error.headers.get("WWW-Authenticate", "")
             if error.code != 401 or not challenge:
                 raise self._refusal(error) from None
@@ -125,6 +126,7 @@ class Registry:
             self._authorization = self._answer_to(challenge)
             return self._ask(path, headers)
         except urllib.error.HTTPError as error:
+            error.close()
             raise self._refusal(error) from None
 
     def _ask(self, path: str, headers: Mapping[str, str]) -> Answer:
