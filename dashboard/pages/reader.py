@@ -72,7 +72,7 @@ class ReadersLanguage(MiddlewareMixin):
         if response.get("Content-Type", "").startswith("text/html"):
             patch_vary_headers(response, ["Accept-Language", "Cookie"])
             response.headers.setdefault("Content-Language", translation.get_language() or "")
-        translation.deactivate()  # the next work of this thread may be nobody's
+        translation.deactivate()  # the thread's next work may have no reader
         return response
 
 

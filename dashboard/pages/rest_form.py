@@ -64,7 +64,7 @@ def answers_form(page: str, *names: str) -> Callable[[View], View]:
     The page's other forms and its refresh come back to that address by GET: they get the page itself.
 
     Args:
-        page: name of the page's address, with those of the view's arguments that it takes.
+        page: name of the page's address, which is made from the view's arguments of the same names.
     """
 
     def decorate(view: View) -> View:

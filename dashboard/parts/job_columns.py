@@ -50,7 +50,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The label in the reader's language; the name of an argument or a metric is nobody's words."""
+        """The label in the reader's language; the name of an argument or a metric is not translated."""
         return self.label if ":" in self.key else _(self.label)
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.sentences.errors import said
 
-SERVE = "serve"  # the form of a service, beside those of recipes
+SERVE = "serve"  # the form of a service, beside the recipes' forms
 GPUS = (("", "as its job had"), ("0", "none"), ("1", "1"))
 
 
@@ -30,7 +30,7 @@ class RecipeField:
 
 @dataclass(frozen=True, slots=True)
 class RecipeForm:
-    """One recipe with its own fields; those of ``FUNCTIONS`` follow where it reads them."""
+    """One recipe with its own fields, and the fields of ``FUNCTIONS`` where it reads them."""
 
     kind: str
     title: str

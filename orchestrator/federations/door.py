@@ -42,7 +42,7 @@ def settings_of(site: FederationInvitation) -> dict[str, Any]:
 
 
 def next_message(site: FederationInvitation, done: str) -> tuple[str, BinaryIO] | None:
-    """The oldest message to a site, with a name for it; None: there is none yet.
+    """The oldest message to a site, with a name for it; None: no message waits.
 
     Args:
         done: name of the message that the site has read; it is removed.

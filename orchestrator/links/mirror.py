@@ -39,7 +39,7 @@ class Mirror:
         self._below = str(self.attempt.root.relative_to(folder.root))
         self._arrivals = FencedArrivals(folder, order.attempt)
         self._known: dict[str, Entry] = {}  # the attempt's files on the node, as they were when they came
-        self._brought: dict[str, Entry] = {}  # those of the trees
+        self._brought: dict[str, Entry] = {}  # by the trees
         self._sent: set[str] = set()  # orders
         self._vouched: dict[str, Signature] = {}
         self._pulling = threading.Lock()  # a carrier brings the last files while the link takes its turns

@@ -170,7 +170,7 @@ def _asked(service: Service) -> dict[str, Any]:
 
 
 def is_kept(name: str) -> bool:
-    """Whether a stored field goes on into the job of a changed service; those of other versions do not."""
+    """Whether a stored field goes into the job of a changed service; a field of another version does not."""
     return name in JobSpec.model_fields and name not in NOT_FOR_REPLICAS
 
 

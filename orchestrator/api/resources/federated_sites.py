@@ -97,7 +97,7 @@ def get_rounds(request: ApiRequest) -> RoundsOut:
     },
 )
 def get_next_message(request: ApiRequest, query: Query[NextQuery]) -> HttpResponseBase:
-    """The oldest message to a site, named by the header X-Message-Id; 204 if there is none yet."""
+    """The oldest message to a site, named by the header X-Message-Id; 204 if no message waits."""
     found = door.next_message(_site(request), query.done)
     if found is None:
         return HttpResponse(status=204)

@@ -25,7 +25,7 @@ class RecipeIn(RecipeSpec):
 
 
 class ServeIn(ServeSpec):
-    """A service of a model; its other rules can be changed later, as those of any service."""
+    """A service of a model; its other rules can be changed later, like any service's."""
 
 
 class RecipeOut(BaseModel):

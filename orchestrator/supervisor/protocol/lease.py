@@ -1,6 +1,6 @@
 """The lease of a node: until when its runs may go on without a word from the server that started them.
 
-One file for all runs of a node.  Its moments are those of the clock that counts since boot, which nobody sets and which
+One file for all runs of a node.  Its moments count from the boot, by a clock that nobody sets and that
 every process of the machine shares.
 """
 

@@ -77,7 +77,7 @@ class _Hashed:
 def _unpacked(file: BufferedReader) -> IO[bytes]:
     """A layer as plain tar; podman and others may have packed it.
 
-    Nothing is read twice: in an archive that is packed itself, going back means to unpack it anew.
+    Nothing is read twice: in an archive that is packed itself, going back means to unpack it again.
     """
     is_packed = file.peek(len(_GZIP))[: len(_GZIP)] == _GZIP
     return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_packed else file
@@ -88,7 +88,7 @@ def opened(path: Path) -> Iterator[Archive]:
     """The image in a file.
 
     Raises:
-        CannotGet: it is none.
+        CannotGet: it is no archive.
     """
     try:
         with tarfile.open(path) as file:

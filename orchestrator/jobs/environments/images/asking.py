@@ -82,7 +82,7 @@ def ask_python(
 
 
 def read_answer(data: bytes) -> tuple[str, dict[str, str]]:
-    """The version and packages in an answer; no version where it is none.
+    """The version and packages in an answer; no version where the answer cannot be read.
 
     Raises:
         ValueError: it is no JSON.

@@ -97,7 +97,7 @@ class Registry:
         """The manifest or index of a tag or digest.
 
         Raises:
-            CannotGet: there is none, or it cannot be had.
+            CannotGet: it does not exist, or it cannot be had.
         """
         with self.open(f"manifests/{reference}", {"Accept": ", ".join(MANIFESTS)}) as answer:
             data = answer.read(LARGEST_ANSWER_BYTES + 1)
