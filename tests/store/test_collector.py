@@ -251,6 +251,28 @@ def test_files_that_may_be_the_parts_of_one_save_stay_together(job, collect, pat
     assert shown(generation) == sorted(pattern.format(number) for number in numbers)
 
 
+@pytest.mark.parametrize(
+    ("folder", "parts", "pause_s"),
+    [
+        ("step_100", ("model_0.pt", "model_1.pt", "model_2.pt"), 6),
+        ("epoch_3", ("stage_0.pt", "stage_2.pt"), 1),
+        ("run_1/epoch_3", ("enc_256.pt", "enc_512.pt"), 1),
+    ],
+)
+def test_a_folder_of_a_step_is_one_checkpoint_however_slowly_its_numbered_parts_are_written(
+    job, collect, folder, parts, pause_s
+):
+    for part in parts:
+        path = save(job.checkpoints / folder / part, zipped(part.encode()))
+        written_ns[0] += int(pause_s * 1e9)
+        later(path)
+
+    [generation] = collect().taken
+
+    assert shown(generation) == sorted(f"{folder}/{part}" for part in parts)
+    assert GenerationStore(job).resume_path(generation) == job.checkpoints / folder
+
+
 def test_a_numbered_folder_of_numbered_files_is_a_runs_and_no_checkpoint(job, collect):
     for step in (100, 200):
         later(save(job.checkpoints / f"42/step_{step}.pt", zipped(b"%d" % step)))

@@ -139,8 +139,10 @@ def _checkpoint_folder(path: str, folder: _Folder) -> Save | None:
     # A DeepSpeed folder inside a Trainer's folder belongs to it; otherwise this is the folder of a run.
     if inner and not (numbered and folder.files):
         return None
-    # Numbered files also make it the folder of a run: 42/ may be a seed.
-    if recipe is None and any(_is_series(near) for near in (folder, *folder.folders.values())):
+    # Numbered files also make it the folder of a run: 42/ may be a seed.  In step_100/ only names that count steps or
+    # epochs do: its model_0.pt and model_1.pt are the parts of one save, however slowly they are written.
+    is_series = _is_series if name.isdecimal() else _names_steps
+    if recipe is None and any(is_series(near) for near in (folder, *folder.folders.values())):
         return None
     return Save("folder", path, dict(folder.below(path)), recipe)
 
@@ -151,7 +153,11 @@ def _is_checkpoint_name(name: str, folder: _Folder) -> bool:
 
 def _is_series(folder: _Folder) -> bool:
     """Whether a folder directly contains files of several saves, or files that are named after a step."""
-    return any(map(series_number, folder.files)) or bool(_numbers_in_turn(folder.files))
+    return _names_steps(folder) or bool(_numbers_in_turn(folder.files))
+
+
+def _names_steps(folder: _Folder) -> bool:
+    return any(map(series_number, folder.files))
 
 
 def _series(path: str, files: Mapping[str, Signature]) -> list[Save]:
