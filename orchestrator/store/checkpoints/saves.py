@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import PurePosixPath
+from statistics import median_low
 from typing import Literal
 
 from orchestrator.store.checkpoints.recipes import (
@@ -193,8 +194,10 @@ def _are_in_turn(written_ns: Mapping[int, int]) -> bool:
     """Whether files with these numbers are saves of one run after the other, rather than the parts of one save."""
     if len(written_ns) < 2:  # one file alone is one save in any case
         return False
-    pauses_s = [(after - before) / 1e9 for before, after in pairwise(sorted(written_ns.values()))]
-    if max(written_ns) - min(written_ns) >= len(written_ns):
-        return min(pauses_s) >= AT_ONCE_S
+    # The usual distance and pause decide: one missing file, or one save right after another, says nothing of the rest.
+    distance = median_low(after - before for before, after in pairwise(sorted(written_ns)))
+    pause_s = median_low(after - before for before, after in pairwise(sorted(written_ns.values()))) / 1e9
+    if distance > 1:
+        return pause_s >= AT_ONCE_S
     in_order = [written_ns[number] for number in sorted(written_ns)]
-    return len(written_ns) >= LEAST_IN_TURN and in_order == sorted(in_order) and min(pauses_s) >= TOGETHER_S
+    return len(written_ns) >= LEAST_IN_TURN and in_order == sorted(in_order) and pause_s >= TOGETHER_S
