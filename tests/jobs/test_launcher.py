@@ -526,6 +526,60 @@ def test_half_written_checkpoint_is_set_aside_also_beside_a_whole_one(placed, ho
     assert (folder.checkpoints / "step10.pt").exists() is kept
 
 
+def save_pair(folder: JobFolder, step: int) -> tuple[Path, Path]:
+    model = write_zip(folder.checkpoints / f"model_step_{step}.pt", f"model {step}")
+    return model, write_zip(folder.checkpoints / f"optim_step_{step}.pt", f"optim {step}")
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["not begun", "cut short"])
+def test_a_model_whose_optimizer_was_not_saved_before_the_kill_is_set_aside(placed, home, is_torn):
+    """A script that loads the newest file of each would mix two steps, or fail at every retry."""
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    save_pair(folder, 10)
+    collect(folder)
+    model, optimizer = save_pair(folder, 20)
+    os.truncate(optimizer, 100)
+    if not is_torn:
+        optimizer.unlink()
+    whole = model.read_bytes()
+    earlier = model.with_name("model_step_20.pt.torn")
+    earlier.write_text("of an earlier kill")
+
+    second = again(attempt)
+    prepare(second)
+
+    left = sorted(path.name for path in folder.checkpoints.glob("*.pt"))
+    assert left == ["model_step_10.pt", "optim_step_10.pt"]
+    assert model.with_name("model_step_20.pt.torn").read_bytes() == whole
+    assert model.with_name("model_step_20.pt.1.torn").read_text() == "of an earlier kill"
+    assert (
+        "model_step_20.pt was not finished when its writer was killed; renamed to model_step_20.pt.torn."
+        in remarks(second)
+    )
+
+
+def test_a_newer_save_that_lacks_nothing_stays_for_the_script(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    save_pair(folder, 10)
+    write_zip(folder.checkpoints / "best_step_10.pt", "best")
+    collect(folder)
+    save_pair(folder, 20)
+    collect(folder)
+    save_pair(folder, 30)
+    other = write_zip(folder.output / "report_step_30.pt", "no part of any checkpoint")
+
+    second = again(attempt)
+    prepare(second)
+
+    assert len(list(folder.checkpoints.glob("*.pt"))) == 7
+    assert other.exists()
+    assert remarks(second) == []
+
+
 def test_a_retry_that_resumes_gets_its_parents_checkpoints_as_its_own(placed, home, make_job):
     parent = placed()
     prepare(parent)

@@ -216,7 +216,12 @@ def numbered(job, pattern, numbers, pause_s):
 
 @pytest.mark.parametrize(
     ("pattern", "numbers", "pause_s"),
-    [("model_{:07}.pth", (0, 25, 50), 1), ("G_{}.pt", (1000, 2000, 9000), 1), ("net-{}.pth", (1, 2, 3), 6)],
+    [
+        ("model_{:07}.pth", (0, 25, 50), 1),
+        ("G_{}.pt", (1000, 2000, 9000), 1),
+        ("net-{}.pth", (1, 2, 3), 6),
+        ("feature_extractor_{}.pt", (1000, 2000, 3000), 1),
+    ],
 )
 def test_files_whose_names_do_not_say_what_they_count_are_a_checkpoint_each_by_their_times(
     job, collect, pattern, numbers, pause_s
@@ -249,6 +254,67 @@ def test_files_that_may_be_the_parts_of_one_save_stay_together(job, collect, pat
     [generation] = collect().taken
 
     assert shown(generation) == sorted(pattern.format(number) for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("folder", "parts", "pause_s"),
+    [
+        ("step_100", ("model_0.pt", "model_1.pt", "model_2.pt"), 6),
+        ("epoch_3", ("stage_0.pt", "stage_2.pt"), 1),
+        ("run_1/epoch_3", ("enc_256.pt", "enc_512.pt"), 1),
+    ],
+)
+def test_a_folder_of_a_step_is_one_checkpoint_however_slowly_its_numbered_parts_are_written(
+    job, collect, folder, parts, pause_s
+):
+    for part in parts:
+        path = save(job.checkpoints / folder / part, zipped(part.encode()))
+        written_ns[0] += int(pause_s * 1e9)
+        later(path)
+
+    [generation] = collect().taken
+
+    assert shown(generation) == sorted(f"{folder}/{part}" for part in parts)
+    assert GenerationStore(job).resume_path(generation) == job.checkpoints / folder
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers", "pause_s"),
+    [
+        ("features_{}.npy", (0, 1, 2, 3), 10),
+        ("chunk_{:04}.npz", (0, 500, 1000), 10),
+        ("train_{:04}.pt", (1, 5, 9), 1),
+        ("test-embeddings_{}.pt", (0, 1, 2, 3), 60),
+        ("model_fold_{}.pt", (0, 1, 2, 3, 4), 600),
+    ],
+)
+def test_numbered_files_of_data_stay_together_however_slowly_they_are_written(
+    job, collect, pattern, numbers, pause_s
+):
+    """One checkpoint each would leave the newest three of them in a retry's copy."""
+    numbered(job, pattern, numbers, pause_s)
+
+    [generation] = collect().taken
+
+    assert shown(generation) == sorted(pattern.format(number) for number in numbers)
+
+
+def test_a_missing_number_does_not_make_parts_a_checkpoint_each(job, collect):
+    numbered(job, "block_{}.pt", (0, 1, 2, 4, 5), 1)
+
+    [generation] = collect().taken
+
+    assert len(generation.files) == 5
+
+
+@pytest.mark.parametrize(("numbers", "pause_s"), [((100, 200, 300, 400), 5), ((1, 2, 3, 4), 9)])
+def test_two_saves_at_once_do_not_make_all_saves_one_checkpoint(job, collect, numbers, pause_s):
+    numbered(job, "net_{}.pth", numbers[:3], pause_s)
+    numbered(job, "net_{}.pth", numbers[3:], 0)  # the last step's save, and one more at the end of the script
+
+    taken = collect(reached=numbers[-1]).taken
+
+    assert [shown(generation) for generation in taken] == [[f"net_{number}.pth"] for number in numbers[-3:]]
 
 
 def test_a_numbered_folder_of_numbered_files_is_a_runs_and_no_checkpoint(job, collect):

@@ -1,7 +1,10 @@
 """Chooses the checkpoint that an attempt starts from, and restores it where the script expects it."""
 
 import shutil
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -13,6 +16,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import Job
 from orchestrator.store.checkpoints.generations import GenerationStore, Skip
 from orchestrator.store.checkpoints.manifest import Generation
+from orchestrator.store.checkpoints.rewrites import without_digits
 from orchestrator.store.checkpoints.saves import Save, group
 from orchestrator.store.checkpoints.watcher import Watcher
 from orchestrator.store.files.untrusted import remove_tree
@@ -63,6 +67,7 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
     watcher = Watcher(folder, job.spec.checkpoint_glob)
     _set_torn_folders_aside(job, watcher, folder, generation)
     _set_torn_files_aside(job, watcher, store)
+    _set_halves_aside(job, watcher, store, folder, generation)
     if generation is None:
         return None
     return Resume(generation, store.resume_path(generation))
@@ -108,6 +113,46 @@ def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) ->
     for path in store.torn(watcher.files()):
         path.rename(path.with_name(f"{path.name}.torn"))
         lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name), actor="launcher")
+
+
+def _set_halves_aside(
+    job: Job, watcher: Watcher, store: GenerationStore, folder: JobFolder, generation: Generation | None
+) -> None:
+    """Rename the files of a newer step that lacks files which every kept checkpoint has.
+
+    A script that loads the newest file of each kind would continue with the model of one step and the optimizer of
+    another, or fail at every retry.  A newer step that lacks nothing stays: it is the script's own progress.
+    """
+    if generation is None or generation.source != "script":
+        return
+    seen = max((file.seen[1] for file in generation.files if file.seen), default=0)
+    own = {file.path for file in generation.files}
+    kept = [Counter(without_digits(file.path) for file in entry.own_files) for entry in store.list()]
+    for save in group(watcher.signatures()).saves:
+        is_newer = save.kind == "files" and save.written_ns > seen
+        if is_newer and own.isdisjoint(save.files) and _is_half(save, kept):
+            for path in sorted(save.files):
+                _set_aside(folder.root / path)
+                name = Path(path).name
+                lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=name), actor="launcher")
+
+
+def _is_half(save: Save, kept: Sequence[Counter[str]]) -> bool:
+    """Whether every kept checkpoint with some of a save's files (numbers left out) has further ones."""
+    files = Counter(map(without_digits, save.files))
+    alike = [whole for whole in kept if whole & files]
+    return bool(alike) and all(whole - files for whole in alike)
+
+
+def _set_aside(path: Path) -> None:
+    """Rename a whole file to ``NAME.torn``; one that was set aside before under this name is kept too."""
+    torn = path.with_name(f"{path.name}.torn")
+    if torn.exists():
+        free = next(
+            free for number in count(1) if not (free := path.with_name(f"{path.name}.{number}.torn")).exists()
+        )
+        torn.rename(free)
+    path.rename(torn)
 
 
 def _copy_checkpoints(source: JobFolder, into: JobFolder) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import PurePosixPath
+from statistics import median_low
 from typing import Literal
 
 from orchestrator.store.checkpoints.recipes import (
@@ -139,8 +140,10 @@ def _checkpoint_folder(path: str, folder: _Folder) -> Save | None:
     # A DeepSpeed folder inside a Trainer's folder belongs to it; otherwise this is the folder of a run.
     if inner and not (numbered and folder.files):
         return None
-    # Numbered files also make it the folder of a run: 42/ may be a seed.
-    if recipe is None and any(_is_series(near) for near in (folder, *folder.folders.values())):
+    # Numbered files also make it the folder of a run: 42/ may be a seed.  In step_100/ only names that count steps or
+    # epochs do: its model_0.pt and model_1.pt are the parts of one save, however slowly they are written.
+    is_series = _is_series if name.isdecimal() else _names_steps
+    if recipe is None and any(is_series(near) for near in (folder, *folder.folders.values())):
         return None
     return Save("folder", path, dict(folder.below(path)), recipe)
 
@@ -151,7 +154,11 @@ def _is_checkpoint_name(name: str, folder: _Folder) -> bool:
 
 def _is_series(folder: _Folder) -> bool:
     """Whether a folder directly contains files of several saves, or files that are named after a step."""
-    return any(map(series_number, folder.files)) or bool(_numbers_in_turn(folder.files))
+    return _names_steps(folder) or bool(_numbers_in_turn(folder.files))
+
+
+def _names_steps(folder: _Folder) -> bool:
+    return any(map(series_number, folder.files))
 
 
 def _series(path: str, files: Mapping[str, Signature]) -> list[Save]:
@@ -187,8 +194,10 @@ def _are_in_turn(written_ns: Mapping[int, int]) -> bool:
     """Whether files with these numbers are saves of one run after the other, rather than the parts of one save."""
     if len(written_ns) < 2:  # one file alone is one save in any case
         return False
-    pauses_s = [(after - before) / 1e9 for before, after in pairwise(sorted(written_ns.values()))]
-    if max(written_ns) - min(written_ns) >= len(written_ns):
-        return min(pauses_s) >= AT_ONCE_S
+    # The usual distance and pause decide: one missing file, or one save right after another, says nothing of the rest.
+    distance = median_low(after - before for before, after in pairwise(sorted(written_ns)))
+    pause_s = median_low(after - before for before, after in pairwise(sorted(written_ns.values()))) / 1e9
+    if distance > 1:
+        return pause_s >= AT_ONCE_S
     in_order = [written_ns[number] for number in sorted(written_ns)]
-    return len(written_ns) >= LEAST_IN_TURN and in_order == sorted(in_order) and min(pauses_s) >= TOGETHER_S
+    return len(written_ns) >= LEAST_IN_TURN and in_order == sorted(in_order) and pause_s >= TOGETHER_S

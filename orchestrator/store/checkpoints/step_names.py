@@ -21,6 +21,13 @@ _OF_A_PART = re.compile(
     rf"{_FIRST}(?:rank|shard|part|worker|fold|expert|layer|seed|version|world|mp|zero|dp|tp|pp)s?[-_ ]?\d|\d+-of-\d+",
     re.IGNORECASE,
 )
+# Prepared data and results, which a script needs all together: ``train_0001.pt``, but not ``feature_extractor_100.pth``.
+_OF_DATA = re.compile(
+    r".*(?<![A-Za-z])(?:train|training|val|valid|validation|test|eval|data|dataset|split|chunk|sample|example|image"
+    r"|token|label|feature|feat|embedding|emb|latent|logit|prediction|pred)s?[-_=]\d+",
+    re.IGNORECASE | re.DOTALL,
+)
+_ARRAY_SUFFIXES = (".npy", ".npz")  # of NumPy: data more often than checkpoints
 _DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d{4}|\d{6})?")
 
 
@@ -75,11 +82,13 @@ def family_number(name: str) -> tuple[str, int] | None:
     """What is beside the last number in a file's name, and that number: ``model_0002500.pth``, ``G_3.pt``.
 
     The number may count steps, epochs or the parts of one save; only the times of writing tell which.
-    None for a name without such a number, or whose number counts parts.
+    None for a name without such a number, or whose number counts parts or pieces of data.
     """
     stem = _stem(name)
     match = _LAST_NUMBER.fullmatch(stem)
     if match is None or is_part_of_many(stem) or not _is_number_of_steps(match[1]):
+        return None
+    if name.lower().endswith(_ARRAY_SUFFIXES) or _OF_DATA.fullmatch(stem):
         return None
     return f"{stem[: match.start(1)]}#{name[len(stem) :]}", int(match[1])
 
