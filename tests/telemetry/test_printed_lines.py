@@ -374,3 +374,34 @@ def test_a_heading_of_an_evaluation_holds_for_the_values_right_below_it():
         {"loss": 0.8},
         {"loss": 0.7},
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "step", "values"),
+    [
+        ("Epoch 3: loss: 0.4\nTest results of the best model:\nTest Accuracy: 0.93", 3, {"test_accuracy": 0.93}),
+        ("Epoch 3: loss: 0.4\nEvaluating the best epoch:\nTest set: Average loss: 0.03, Accuracy: 9800/10000", 3, {"test_loss": 0.03, "test_Accuracy": 0.98}),
+        ("Epoch 3: loss: 0.4\nINFO Saved best model:\nEpoch 4: loss: 0.3", 4, {"loss": 0.3}),
+        ("Epoch 3: loss: 0.4\nINFO Saved best model:\nEpoch 3: val loss: 0.3", 3, {"val_loss": 0.3}),
+        ("step 5/50 loss 0.4\nbest step:\n\nstep 6/50 loss 0.3", 6, {"loss": 0.3}),
+        ("Epoch 1 step 5/50 loss 0.4\nbest model:\nEpoch 2 step 1/50 loss 0.3", 51, {"loss": 0.3}),
+    ],
+)  # fmt: skip
+def test_what_stands_below_a_heading_of_the_best_is_read(lines, step, values):
+    found = last_of(lines)
+
+    assert (found.step, found.values) == (step, values)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Epoch 3: loss: 0.4\nBest epoch:\nEpoch 2: loss: 0.3",
+        "step 30 loss 0.4\nbest step was:\nstep 22 loss 0.3",
+        "Epoch 3 step 5/50 loss 0.4\nbest step:\nEpoch 3 step 4/50 loss 0.3",
+    ],
+)
+def test_the_best_step_that_was_is_no_progress(lines):
+    parser = LineParser()
+
+    assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]

@@ -99,6 +99,8 @@ class LineParser:
         """The values of a line, or None; values count only beside a step, an epoch or in a printed dict."""
         line = visible_text(line)
         if not line or (self.muting.active and self.muting.covers(line)):
+            if self.progress.heading == BEST:
+                self.progress.heading = ""
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
@@ -108,7 +110,8 @@ class LineParser:
             return None
         if self.progress.heading == BEST:
             self.progress.heading = ""
-            return None
+            if self._names_past(line):
+                return None
         if (parts := behind_bar(line)) is not None and self._is_of_its_own(parts[1]):
             return _joined(self.feed(parts[0]), self.feed(parts[1]))
         if not self._may_tell(line):
@@ -128,6 +131,28 @@ class LineParser:
             case Kind.BAR | Kind.KERAS_BAR:
                 return self._bar(layout, numbers, line)
         return self._structure(layout.kind, line)
+
+    def _names_past(self, line: str) -> bool:
+        """Whether a line names a step or epoch before the last one: the values of the best that was."""
+        if not self._may_tell(line):
+            return False
+        texts, numbers = split_numbers(line)
+        layout = layout_of(texts)
+        if layout is None or layout.kind is not Kind.PROGRESS:
+            return False
+        progress = self.progress
+        if layout.epoch is not None and progress.epoch is not None:
+            epoch = to_float(numbers[layout.epoch.at])
+            if epoch != progress.epoch:
+                return epoch < progress.epoch
+        count = _count(layout.step, numbers)
+        if layout.counts_all:
+            last = progress.step
+        elif progress.position_epoch is None:
+            last = progress.last_count
+        else:
+            last = progress.position if progress.position_epoch == progress.epoch else None
+        return count is not None and last is not None and count < last
 
     def _is_of_its_own(self, text: str) -> bool:
         """Whether what stands behind a bar is a line by itself, rather than the bar's values."""
