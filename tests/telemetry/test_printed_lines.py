@@ -405,3 +405,41 @@ def test_the_best_step_that_was_is_no_progress(lines):
     parser = LineParser()
 
     assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total_steps", "epoch", "values"),
+    [
+        ("Episode 11/500, Step 87/1000", 87, 1000, None, {}),
+        ("Episode: 11, Step: 87, reward: 3.5", 87, None, None, {"Episode": 11.0, "reward": 3.5}),
+        ("Episode: 11 | epoch: 3 | reward: 3.5", 3, None, 3.0, {"Episode": 11.0, "reward": 3.5}),
+        ("timestep: 200, episode: 9, reward: 3.5", 200, None, None, {"episode": 9.0, "reward": 3.5}),
+        ("global_step=3442, episode=9, reward=1.5", 3442, None, None, {"episode": 9.0, "reward": 1.5}),
+        ("Episode 11/500, reward: 3.5", 11, 500, None, {"reward": 3.5}),
+    ],
+)
+def test_an_episode_is_the_progress_only_where_nothing_else_is(line, step, total_steps, epoch, values):
+    found = last_of(f"Starting.\n{line}")
+
+    assert (found.step, found.total_steps, found.epoch, found.values) == (step, total_steps, epoch, values)
+
+
+def test_steps_are_not_counted_over_episodes():
+    lines = ["Episode 1/500 reward: 1", "Step 40/1000", "Episode 2/500 reward: 2", "Step 60/1000"]
+    parser = LineParser()
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [(each.step, each.total_steps) for each in found if each] == [
+        (1, 500),
+        (40, 1000),
+        (40, None),
+        (60, 1000),
+    ]
+
+
+def test_a_column_of_episodes_is_the_step_only_where_no_other_column_is():
+    assert last_of("episode  reward  length\n3  2.5  10").step == 3
+    found = last_of("episode  step  reward\n3  400  2.5")
+
+    assert (found.step, found.values) == (400, {"episode": 3.0, "reward": 2.5})

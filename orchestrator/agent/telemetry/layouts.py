@@ -55,4 +55,5 @@ class Layout:
     printed_dict: bool = False
     row: bool = False  # the text before the bar may be a row of a table
     to_last: bool = False  # the epoch counts up to the number of the last epoch
+    episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     lone: bool = False  # only "epoch: 10", which may also be a printed setting

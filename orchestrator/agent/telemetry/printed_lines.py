@@ -50,7 +50,7 @@ BEST = "best"
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
-    r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
+    r"\s{0,20}(?:epoch|episode|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
 )
 
 
@@ -180,6 +180,8 @@ class LineParser:
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         progress = self.progress
         values = _values_of(layout.fields, numbers)
+        if layout.episodes and layout.epoch is not None:
+            return self._episode(layout.epoch, layout, numbers, values)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
             return None
         total = None
@@ -210,6 +212,15 @@ class LineParser:
                     step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
         return self._line(total, values)
+
+    def _episode(
+        self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
+    ) -> LineValues | None:
+        """Read a line of an episode; None if it may be a setting: "episode: 100" at the start."""
+        episode = to_float(numbers[slot.at])
+        if layout.lone and self.progress.step is None and episode > 1:
+            return None
+        return self._line(self.progress.count_episode(episode, _total(slot, numbers)), values)
 
     def _second(self, slot: Slot, numbers: list[str], count: int) -> int | None:
         """The second number of "2/300" if it is the position, and the first the epoch; None if it is a total."""
@@ -328,6 +339,8 @@ class LineParser:
             return None
         if row.epoch is not None:
             self.progress.note_epoch(row.epoch, row.total_epochs)
+        if row.step is row.epoch is None and row.episode is not None:
+            self.progress.count_episode(row.episode, None)
         if row.step is not None:
             self.progress.move(row.step, None)
         elif row.epoch is not None:

@@ -71,6 +71,14 @@ class Progress:
             self.step, self.unit = int(self.epoch), EPOCH
         return self.step
 
+    def count_episode(self, episode: float, total: int | None) -> int | None:
+        """Take an episode, which is the step only where no line names a step or an epoch; returns its total."""
+        is_step = self.step is None or (self.unit == EPOCH and self.epoch is None)
+        if not is_step or not episode.is_integer() or abs(episode) > INT64_LAST:
+            return None
+        self.step, self.unit = int(episode), EPOCH
+        return total
+
     def count_line(self) -> int:
         """The step for values without any step so far: the number of the line."""
         self.lines += 1

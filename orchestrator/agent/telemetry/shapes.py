@@ -13,6 +13,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     ENDS_OF_EPOCHS,
     ENDS_OF_GLOBAL_STEPS,
     ENDS_OF_STEPS,
+    EPISODES,
     EPOCH_COUNTS,
     EPOCHS,
     EVALUATION,
@@ -145,6 +146,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.epoch: Slot | None = None
+        self.episode: Number | None = None
         self.step: Slot | None = None
         self.step_rank = NO_RANK
         self.within = self.samples = False
@@ -175,6 +177,9 @@ class Builder:
             self._take_step(number, number.key, rank)
         elif number.key.last.lower() in EPOCHS:
             self._take_epoch(number, number.key)
+        elif number.key.last.lower() in EPISODES and number.key.here() and self.episode is None:
+            self.episode = number
+            self._note_role()
         else:
             self._take_value(number, number.key)
 
@@ -284,6 +289,16 @@ class Builder:
             elif name in ENDS_OF_EPOCHS and self.epoch is not None and self.epoch.of is None:
                 self.epoch = self.epoch._replace(of=at)
 
+    def take_episode(self) -> bool:
+        """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
+        if self.episode is None or self.episode.key is None:
+            return False
+        if self.step is self.epoch is None:
+            self.epoch = Slot(self.episode.at, self.episode.of)
+            return True
+        self._take_value(self.episode, self.episode.key)
+        return False
+
     def add(self, field: Field) -> None:
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
@@ -295,6 +310,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     for number in _read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     builder.take_ends()
+    episodes = builder.take_episode()
     prefix = _LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
     line = whole.strip()
@@ -310,7 +326,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         counts_all = builder.step_rank == GLOBAL_RANK
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
-            lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
+            episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)

@@ -9,11 +9,12 @@ def _words(text: str) -> frozenset[str]:
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
-STEPS = _words("step steps_done schritt")
+STEPS = _words("step steps_done timestep schritt")
 ITERATIONS = _words("iter iteration itr it update")
 BATCHES = _words("batch minibatch batch_idx")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
-EPOCHS = _words("epoch ep epoche episode")
+EPOCHS = _words("epoch ep epoche")
+EPISODES = _words("episode")  # they count as epochs only where a line names neither a step nor an epoch
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
@@ -44,7 +45,11 @@ LEVELS = _words("info debug warning error root notice level")
 
 # Other bars are not the training's: "Map", "Loading checkpoint shards", "Downloading".
 TRAINING_BARS = (
-    TRAINING | EPOCHS | EPOCH_COUNTS | _words("progress steps step iters iter iterations iteration batch it")
+    TRAINING
+    | EPOCHS
+    | EPISODES
+    | EPOCH_COUNTS
+    | _words("progress steps step iters iter iterations iteration batch it")
 )
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
 NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
@@ -102,7 +107,7 @@ NOT_VALUE_ENDS = (
 )
 
 # The first column of a table of metrics.
-HEADERS = EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+HEADERS = EPOCHS | EPISODES | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
