@@ -115,7 +115,7 @@ def test_no_line_of_common_pieces_stops_the_reader(line):
         assert all(isinstance(value, float) for value in found.values.values())
 
 
-@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|"])  # fmt: skip
+@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded "])  # fmt: skip
 def test_hostile_lines_take_linear_time(piece):
     """A pattern that searched again from each place would take sixteen times as long for four times the line."""
     short, long = (piece * (size // len(piece)) for size in (LONGEST_LINE // 4, LONGEST_LINE))
@@ -443,3 +443,44 @@ def test_a_column_of_episodes_is_the_step_only_where_no_other_column_is():
     found = last_of("episode  step  reward\n3  400  2.5")
 
     assert (found.step, found.values) == (400, {"episode": 3.0, "reward": 2.5})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Loaded checkpoint 'a.pth' (epoch 12)",
+        "=> loaded checkpoint 'checkpoint.pth.tar' (epoch 90)",
+        "2026-01-01 10:00:00,123 INFO Loaded checkpoint a.pth (epoch: 12, loss: 0.3)",
+        "Successfully loaded model: epoch 12, val_loss: 0.3",
+        "Model loaded from a.pth, epoch=12, accuracy=0.9",
+        "Loading pretrained model weights (epoch 12)",
+        "Restored optimizer state, step 500/1000",
+        "Resuming from epoch 12",
+        "Resuming training: epoch 12/50",
+        "Epoch 12 loaded from a.pth",
+        "Checkpoint geladen (Epoche 12)",
+        "Loaded checkpoint with val_loss: 0.3",
+    ],
+)
+def test_a_line_that_tells_of_loading_is_no_progress(line):
+    parser, quiet = LineParser(), LineParser()
+    for each in (parser, quiet):
+        each.feed("Epoch 0: loss 0.9")
+
+    assert LineParser().feed(line) is None
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("data loading: 0.1 | epoch 3 | loss: 0.5", {"data_loading": 0.1, "loss": 0.5}),
+        ("epoch 3 | loading time: 0.1 | loss: 0.5", {"loading_time": 0.1, "loss": 0.5}),
+        ("epoch 3 | loss: 0.5 | resumed: 1", {"loss": 0.5, "resumed": 1.0}),
+    ],
+)
+def test_the_time_of_loading_data_is_a_value(line, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.values) == (3, values)

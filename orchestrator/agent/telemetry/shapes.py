@@ -61,6 +61,15 @@ _HINT = re.compile(
     r"step|iter|epoch|\bep\b|batch|schritt|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
+# "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
+_THING = r"(?:checkpoints?|ckpt|models?|weights|states?|snapshot|pretrained|parameters|optimizer)"
+_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt)(?![\w/])"
+_TELLS_OF_LOADING = re.compile(
+    rf"{_LOADED}|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b", re.IGNORECASE
+)
+_LOADED_BEHIND = re.compile(
+    rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
+)
 _WORDS = re.compile(r"[A-Za-z]+")
 _NAMES = re.compile(r"[A-Za-z_][\w@/.-]{0,60}")
 
@@ -323,6 +332,8 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
     if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
+        if _tells_of_loading(builder, texts, alone=not fields):
+            return None
         counts_all = builder.step_rank == GLOBAL_RANK
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
@@ -376,6 +387,14 @@ def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
             False  # "samples/sec: 12.3 | iteration 10/ 320000 | lm_loss: 10.8 | number of nan iterations: 0"
         )
     return not builder.first_is_role and (builder.settings > 1 or (builder.settings == 1 and not measured))
+
+
+def _tells_of_loading(builder: Builder, texts: tuple[str, ...], *, alone: bool) -> bool:
+    """Whether the step or epoch of a line is that of a checkpoint that was loaded."""
+    first = min(slot.at for slot in (builder.epoch, builder.step) if slot is not None)
+    return _TELLS_OF_LOADING.search(NUMBER.join(texts[: first + 1])) is not None or (
+        alone and _LOADED_BEHIND.search(NUMBER.join(texts)) is not None
+    )
 
 
 def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
