@@ -19,6 +19,7 @@ class Kind(Enum):
     BORDER = "border"
     OPENING = "opening"  # of a dump of settings over several lines
     TRACEBACK = "traceback"
+    TRIAL = "trial"  # of a search of parameters: the step is the trial
 
 
 class Slot(NamedTuple):

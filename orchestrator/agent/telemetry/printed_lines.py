@@ -20,11 +20,15 @@ from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
-from orchestrator.agent.telemetry.vocabulary import EVALUATION, HINTS
+from orchestrator.agent.telemetry.trials import HINTS as TRIAL_HINTS
+from orchestrator.agent.telemetry.trials import read_trial
+from orchestrator.agent.telemetry.vocabulary import EVALUATION
+from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
+HINTS = (*TRAINING_HINTS, *TRIAL_HINTS)
 SHAPES = 1024  # cached, over all runs
 
 
@@ -37,6 +41,7 @@ class LineValues(NamedTuple):
     total_epochs: int | None = None
     values: Mapping[str, float] = NO_VALUES
     unit: str = STEP  # of the step: "step", "sample" or "epoch"
+    moves: bool = True  # the step is where the training is now
 
 
 _DIGIT = re.compile(r"\d")
@@ -64,7 +69,7 @@ def layout_of(texts: tuple[str, ...]) -> Layout | None:
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
+        read_trial(texts) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
     )  # fmt: skip
 
 
@@ -130,6 +135,8 @@ class LineParser:
                 return self._values(layout, numbers)
             case Kind.BAR | Kind.KERAS_BAR:
                 return self._bar(layout, numbers, line)
+            case Kind.TRIAL:
+                return self._trial(layout, numbers)
         return self._structure(layout.kind, line)
 
     def _names_past(self, line: str) -> bool:
@@ -159,7 +166,7 @@ class LineParser:
         if not self._may_tell(text):
             return False
         layout = layout_of(split_numbers(text)[0])
-        return layout is not None and layout.kind in (Kind.PROGRESS, Kind.VALUES)
+        return layout is not None and layout.kind in (Kind.PROGRESS, Kind.VALUES, Kind.TRIAL)
 
     def _may_tell(self, line: str) -> bool:
         """Whether a line is worth parsing; a quick check that rejects most lines of most logs."""
@@ -221,6 +228,14 @@ class LineParser:
         if layout.lone and self.progress.step is None and episode > 1:
             return None
         return self._line(self.progress.count_episode(episode, _total(slot, numbers)), values)
+
+    def _trial(self, layout: Layout, numbers: list[str]) -> LineValues | None:
+        """Read the end of a trial, whose number says nothing about the training that it ran."""
+        trial = _count(layout.step, numbers)
+        if trial is None:
+            return None
+        is_progress = self.progress.step is None
+        return LineValues(trial, values=_values_of(layout.fields, numbers), moves=is_progress)
 
     def _second(self, slot: Slot, numbers: list[str], count: int) -> int | None:
         """The second number of "2/300" if it is the position, and the first the epoch; None if it is a total."""
@@ -352,7 +367,7 @@ class LineParser:
 
 def _joined(bar: LineValues | None, line: LineValues | None) -> LineValues | None:
     """The values of a bar and of the line behind it."""
-    if bar is None or line is None:
+    if bar is None or line is None or not line.moves:
         return line or bar
     return line._replace(
         total_steps=line.total_steps or bar.total_steps, values={**bar.values, **line.values}
