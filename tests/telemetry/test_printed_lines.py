@@ -104,7 +104,7 @@ def test_no_text_stops_the_reader(line):
     LineParser().feed(line)
 
 
-PIECES = ["step ", "epoch ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
+PIECES = ["step ", "epoch ", "fold ", "Trial ", " finished with value: ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
@@ -116,7 +116,7 @@ def test_no_line_of_common_pieces_stops_the_reader(line):
         assert all(isinstance(value, float) for value in found.values.values())
 
 
-@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, "])  # fmt: skip
+@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, ", "fold 1", "fold  "])  # fmt: skip
 def test_hostile_lines_take_linear_time(piece):
     """A pattern that searched again from each place would take sixteen times as long for four times the line."""
     short, long = (piece * (size // len(piece)) for size in (LONGEST_LINE // 4, LONGEST_LINE))
@@ -527,3 +527,55 @@ def test_the_end_of_a_trial_moves_no_training():
 
     assert (found.step, found.moves) == (3, False)
     assert asdict(parser.progress) == before
+
+
+def test_epochs_go_on_over_the_folds_of_a_cross_validation():
+    lines = [f"Fold {fold}, Epoch {epoch}/3: loss 0.5" for fold in (1, 2, 3) for epoch in (1, 2, 3)]
+
+    assert steps_of(*lines) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_fold_above_its_epochs_tells_how_many_epochs_there_are():
+    parser = LineParser()
+    lines = [
+        line for fold in (1, 2) for line in (f"===== Fold {fold}/2 =====", "Epoch 0/9 loss: 0.5", "Epoch 9/9 loss: 0.4")
+    ]  # fmt: skip
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [each.step for each in found if each] == [0, 9, 10, 19]
+
+
+def test_a_fold_that_ends_early_leaves_no_gap():
+    parser = LineParser()
+    lines = ["Fold 1 of 4", "Epoch 1/10 loss 0.5", "Epoch 2/10 loss 0.4", "Fold 1: best loss 0.4", "Fold 2 of 4", "Epoch 1/10 loss 0.5"]  # fmt: skip
+
+    found = [each for line in lines if (each := parser.feed(line)) is not None]
+
+    assert [(each.step, each.total_epochs) for each in found] == [(1, 40), (2, 40), (3, 32)]
+
+
+def test_steps_within_the_epochs_of_a_fold_go_on():
+    lines = [
+        f"Fold {fold} Epoch [{epoch}/2] Step [{step}/10] loss: 0.5" for fold in (0, 1) for epoch in (1, 2) for step in (5, 10)
+    ]  # fmt: skip
+
+    assert steps_of(*lines) == [5, 10, 15, 20, 25, 30, 35, 40]
+
+
+def test_epochs_that_go_on_over_folds_are_left_as_they_are():
+    assert steps_of("Fold 1 epoch 1 loss 0.5", "Fold 2 epoch 2 loss 0.4", "Fold 3 epoch 3 loss 0.4") == [
+        1,
+        2,
+        3,
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["folder 3 of 5", "unfold 2", "10-fold 3", "saved to /x/fold 7", "fold accuracy 0.5"]
+)
+def test_what_is_no_fold_changes_nothing(line):
+    parser, quiet = LineParser(), LineParser()
+
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress

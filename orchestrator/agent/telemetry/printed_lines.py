@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from orchestrator.agent.telemetry.bars import read_bar
+from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
+from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
@@ -28,7 +30,7 @@ from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
-HINTS = (*TRAINING_HINTS, *TRIAL_HINTS)
+HINTS = (*TRAINING_HINTS, *TRIAL_HINTS, FOLD_HINT)
 SHAPES = 1024  # cached, over all runs
 
 
@@ -63,6 +65,11 @@ _STRUCTURE = re.compile(
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
     """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
+    layout = _without_fold(texts, whole)
+    return with_fold(layout, texts) if FOLD_HINT in whole.lower() else layout
+
+
+def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if BAR in whole:
         layout = read_bar(texts)
         return layout or (Layout(Kind.HEADER) if header_names(whole) else None)
@@ -128,7 +135,11 @@ class LineParser:
             self.progress.heading = ""
         if layout is None:
             return None
+        if layout.fold is not None and (fold := _count(layout.fold, numbers)) is not None:
+            self.progress.note_fold(fold, _total(layout.fold, numbers))
         match layout.kind:
+            case Kind.FOLD:
+                return None
             case Kind.PROGRESS:
                 return self._progress(layout, numbers)
             case Kind.VALUES:
@@ -148,10 +159,10 @@ class LineParser:
         if layout is None or layout.kind is not Kind.PROGRESS:
             return False
         progress = self.progress
-        if layout.epoch is not None and progress.epoch is not None:
+        if layout.epoch is not None and progress.named_epoch is not None:
             epoch = to_float(numbers[layout.epoch.at])
-            if epoch != progress.epoch:
-                return epoch < progress.epoch
+            if epoch != progress.named_epoch:
+                return epoch < progress.named_epoch
         count = _count(layout.step, numbers)
         if layout.counts_all:
             last = progress.step
