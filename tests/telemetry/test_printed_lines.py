@@ -182,6 +182,10 @@ def last_of(lines: str) -> LineValues:
         ("ppl 0,52", {}),  # a decimal comma, or a list of two
         ("acc: 0,5234", {}),
         ("shape 3,224,22", {}),
+        ("size 3.224,22", {}),  # a point between thousands, and a decimal comma
+        ("acc: 0.5,0.6", {"acc": 0.5}),  # a list, as with a space behind its comma
+        ("acc: 0.5, 0.6", {"acc": 0.5}),
+        ('"acc": [0.5,0.6,0.7]', {"acc": 0.5}),
     ],
 )
 def test_a_number_is_read_as_it_is_meant_or_not_at_all(line, values):

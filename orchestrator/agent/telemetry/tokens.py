@@ -72,7 +72,17 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _PADDING.sub(" ", line)
     odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)
     parts = (_SPLIT_ODD if odd else _SPLIT).split(line, MOST_NUMBERS)
-    return tuple(parts[::2]), parts[1::2]
+    texts, numbers = parts[::2], parts[1::2]
+    if "," in texts:
+        _space_lists(texts, numbers)
+    return tuple(texts), numbers
+
+
+def _space_lists(texts: list[str], numbers: list[str]) -> None:
+    """Put a space behind the comma of "0.5,0.6", which is no decimal comma: both numbers have a point."""
+    for at in range(1, len(numbers)):
+        if texts[at] == "," and "." in numbers[at - 1] and "." in numbers[at]:
+            texts[at] = ", "
 
 
 def to_float(number: str) -> float:
