@@ -116,7 +116,7 @@ def test_no_line_of_common_pieces_stops_the_reader(line):
         assert all(isinstance(value, float) for value in found.values.values())
 
 
-@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, ", "fold 1", "fold  "])  # fmt: skip
+@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, ", "fold 1", "fold  ", "第1", "第1/", "轮", "损失1", "époque "])  # fmt: skip
 def test_hostile_lines_take_linear_time(piece):
     """A pattern that searched again from each place would take sixteen times as long for four times the line."""
     short, long = (piece * (size // len(piece)) for size in (LONGEST_LINE // 4, LONGEST_LINE))
@@ -579,6 +579,47 @@ def test_epochs_that_go_on_over_folds_are_left_as_they_are():
     "line", ["folder 3 of 5", "unfold 2", "10-fold 3", "saved to /x/fold 7", "fold accuracy 0.5"]
 )
 def test_what_is_no_fold_changes_nothing(line):
+    parser, quiet = LineParser(), LineParser()
+
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total_steps", "values"),
+    [
+        ("Epoche 3/10, Verlust: 0.42, Genauigkeit: 0.91", 3, 10, {"Verlust": 0.42, "Genauigkeit": 0.91}),
+        ("Époque 3/10, perte: 0.42, précision: 0.91", 3, 10, {"perte": 0.42, "précision": 0.91}),
+        ("Epoque 3 sur 10 - perte : 0.42 - précision : 0.91", 3, 10, {"perte": 0.42, "précision": 0.91}),
+        ("Época 3 de 10, pérdida: 0.42, precisión: 0.91", 3, 10, {"pérdida": 0.42, "precisión": 0.91}),
+        ("Epoca 3/10 | perdida 0.42", 3, 10, {"perdida": 0.42}),
+        ("Étape 30/100, perte: 0.42", 30, 100, {"perte": 0.42}),
+        ("Paso 30/100, pérdida: 0.42", 30, 100, {"pérdida": 0.42}),
+        ("轮次 3/10 损失 0.42 准确率 0.9", 3, 10, {"损失": 0.42, "准确率": 0.9}),
+        (
+            "轮次\uff1a3/10\uff0c损失\uff1a0.42\uff0c准确率\uff1a90\uff05",
+            3,
+            10,
+            {"损失": 0.42, "准确率_percent": 90.0},
+        ),
+        ("第3/10轮\uff0c训练损失0.42\uff0c验证准确率0.9", 3, 10, {"训练损失": 0.42, "验证准确率": 0.9}),
+        ("【第 3 轮】 损失: 0.42、准确率: 0.9", 3, None, {"损失": 0.42, "准确率": 0.9}),
+        ("第3个epoch 损失=0.42", 3, None, {"损失": 0.42}),
+        ("Epoch 3/10, 损失: 0.42", 3, 10, {"损失": 0.42}),
+        ("步数 30/100 损失 0.42 用时 12秒", 30, 100, {"损失": 0.42}),
+    ],
+)
+def test_lines_in_other_languages_give_their_values(line, step, total_steps, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.total_steps, found.values) == (step, total_steps, values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["最佳 轮次: 3, 损失: 0.4", "加载模型\uff08轮次 12\uff09", "Modèle chargé (époque 12)", "Mejor época: 3", "第3章", "温度25度\uff0c速度30", "paso a paso 5 guías", "验证: 45%|####      | 45/100 [00:10<00:12,  4.43it/s]"],
+)  # fmt: skip
+def test_lines_in_other_languages_without_a_metric_give_nothing(line):
     parser, quiet = LineParser(), LineParser()
 
     assert parser.feed(line) is None

@@ -22,15 +22,15 @@ from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
-from orchestrator.agent.telemetry.trials import HINTS as TRIAL_HINTS
+from orchestrator.agent.telemetry.trials import HINT as TRIAL_HINT
 from orchestrator.agent.telemetry.trials import read_trial
-from orchestrator.agent.telemetry.vocabulary import EVALUATION
+from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS
 from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
-HINTS = (*TRAINING_HINTS, *TRIAL_HINTS, FOLD_HINT)
+HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT)
 SHAPES = 1024  # cached, over all runs
 
 
@@ -186,6 +186,8 @@ class LineParser:
             for hint in HINTS:
                 if hint in low:
                     return True
+            if not low.isascii() and any(hint in low for hint in FOREIGN_HINTS):
+                return True
         elif _STRUCTURE.match(line):
             return True
         first = line.lstrip()[:1]

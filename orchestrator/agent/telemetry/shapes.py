@@ -33,7 +33,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
 
-_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von)\s{1,2})")
+_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von|de|sur)\s{1,2})")
 _SCOPE = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"loss": 0.5}
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
@@ -58,20 +58,21 @@ _EVALUATES_BEHIND = re.compile(
     re.IGNORECASE,
 )
 _HINT = re.compile(
-    r"step|iter|epoch|\bep\b|batch|schritt|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    r"step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|[eé]tape|\bpaso\b|lote|轮|步|迭代|批次|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
 # "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
 _THING = r"(?:checkpoints?|ckpt|models?|weights|states?|snapshot|pretrained|parameters|optimizer)"
-_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt)(?![\w/])"
+_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt|charg[eé]e?|cargad[oa])(?![\w/])"
 _TELLS_OF_LOADING = re.compile(
-    rf"{_LOADED}|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b", re.IGNORECASE
+    rf"{_LOADED}|加载|恢复|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b",
+    re.IGNORECASE,
 )
 _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
 )
-_WORDS = re.compile(r"[A-Za-z]+")
-_NAMES = re.compile(r"[A-Za-z_][\w@/.-]{0,60}")
+_WORDS = re.compile(r"[^\W\d_]+")
+_NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
 
 class Number(NamedTuple):

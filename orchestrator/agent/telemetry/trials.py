@@ -5,7 +5,7 @@ import re
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 
 MOST_OBJECTIVES = 16
-HINTS = ("trial ", "trial#")
+HINT = "trial"
 _TRIAL = re.compile(r"\b(?:Trial |Finished trial#)$")
 _VALUE = re.compile(r" (?:finished|resulted in|with)(?: with)? values?: (\[?)")
 _BEST = re.compile(r"\. Best is trial[ #]$")
