@@ -458,11 +458,27 @@ def _read_brackets(
     return None
 
 
+def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number] | None:
+    """Take the epoch and position of WeNet, "TRAIN Batch 0/100 loss 2.3 lr 0.1 rank 0", whose slash is no "of"."""
+    if not texts[-2].endswith(" rank "):
+        return None
+    for index, number in enumerate(numbers):
+        is_pair = number.of is not None and texts[number.at].endswith("Batch ")
+        if is_pair and number.after.startswith(" loss ") and "TRAIN" in "".join(texts[: number.at + 1]):
+            builder.measured = True
+            builder.set_epoch(Slot(number.at, None))
+            builder.set_step(Slot(number.at + 1, None), POSITION_RANK, within=True)
+            return numbers[:index] + numbers[index + 1 :]
+    return None
+
+
 def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
     """Take the counts that are known by their place in the line; returns the other numbers."""
     if len(numbers) < 2:
         return numbers
     first, second, last = numbers[0], numbers[1], numbers[-1]
+    if (rest := _read_wenet(builder, numbers, texts)) is not None:
+        return rest
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured
