@@ -31,6 +31,7 @@ NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
 HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT)
+ALL_HINTS = (*HINTS, *FOREIGN_HINTS)
 SHAPES = 1024  # cached, over all runs
 
 
@@ -183,11 +184,9 @@ class LineParser:
         """Whether a line is worth parsing; a quick check that rejects most lines of most logs."""
         if _DIGIT.search(line):
             low = line.lower()
-            for hint in HINTS:
+            for hint in HINTS if low.isascii() else ALL_HINTS:
                 if hint in low:
                     return True
-            if not low.isascii() and any(hint in low for hint in FOREIGN_HINTS):
-                return True
         elif _STRUCTURE.match(line):
             return True
         first = line.lstrip()[:1]

@@ -132,8 +132,21 @@ _COMMON_HINTS = (
     "\u2501",
     "[=",
 )
-_COUNT_HINTS = ("episode", "schritt", "learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
-_COUNT_HINTS += ("epoque", "epoca", "perte")
+_COUNT_HINTS = (
+    "episode",
+    "schritt",
+    "learn",
+    "itr",
+    "ep ",
+    "ep:",
+    "ep=",
+    "it ",
+    "it:",
+    "it=",
+    "epoque",
+    "epoca",
+    "perte",
+)
 _SHORTEST = {
     word
     for word in MEASURES - _FOREIGN_MEASURES
