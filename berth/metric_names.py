@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 
 FEW_CHARTS = 6  # are not divided into sections; static/js/metrics.js has the same number
-_PARTS = re.compile(r"[^A-Za-z0-9]+")
+_PARTS = re.compile(r"[\W_]+")
+_LOSS_ENDS = ("loss", "losses", "verlust", "perte", "pérdida", "perdida", "损失")
 _NO_LOSS = frozenset(
     {"scale", "scaler", "weight", "weights", "coef", "coeff", "lambda", "threshold", "smoothing"}
 )
@@ -22,7 +23,7 @@ _RANKS = [re.compile(each) for each in (r"(?:_per_s|/s)$", r"(?:^|[/_])lr$", r"g
 def is_loss(name: str) -> bool:
     """Whether a metric is a loss: ``Loss``, ``train/loss``, ``Loss_D``, ``box_loss``, ``CrossEntropyLoss``."""
     parts = _parts(name)
-    return any(part.endswith(("loss", "losses", "verlust")) for part in parts) and _NO_LOSS.isdisjoint(parts)
+    return any(part.endswith(_LOSS_ENDS) for part in parts) and _NO_LOSS.isdisjoint(parts)
 
 
 _LOW = frozenset(
@@ -34,6 +35,9 @@ _HIGH = frozenset(
             "acc",
             "accuracy",
             "genauigkeit",
+            "précision",
+            "precisión",
+            "准确率",
             "top1",
             "top5",
             "f1",

@@ -275,7 +275,8 @@ class Follower:
         batch.total_steps = parsed.total_steps or batch.total_steps
         if parsed.step is None:
             return
-        batch.last_step = parsed.step
+        if parsed.moves:
+            batch.last_step = parsed.step
         values = {name: value for name, value in parsed.values.items() if self.sources.admits(PRINTED, name)}
         self.printed = self.printed or bool(values)
         for name, value in values.items():

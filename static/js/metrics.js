@@ -274,7 +274,7 @@ class Sections {
 }
 
 function isLoss(name) {
-  return /loss|verlust/i.test(name);
+  return /loss|verlust|perte|p[eé]rdida|损失/i.test(name);
 }
 
 function titleOf(name) {

@@ -307,6 +307,15 @@ def test_epochs_are_called_epochs_on_the_job(run):
     assert (job.step, job.total_steps, job.step_unit) == (3, 10, "epoch")
 
 
+def test_the_end_of_a_trial_does_not_move_the_step_of_its_training(run, home):
+    end = "[I 2026-01-02 10:00:00,123] Trial 3 finished with value: 0.91 and parameters: {'x': 0.3}."
+    home.job(run.job_id).attempt(run.number).log(0).write_text(f"step 500 loss 0.5\n{end}\n")
+
+    job = poll(run)
+
+    assert (job.step, stored(home, run, "value")) == (500, [0.91])
+
+
 def test_state_of_printed_lines_survives_a_restart_of_the_agent(run):
     log = make_folder(run).log(0)
     log.write_text("Epoch | Step | Loss\nEpoch 1/5\nstep 100/100 loss 0.5\nEpoch 2/5\n")

@@ -7,7 +7,7 @@ from berth.metric_names import chart_groups, in_loss_order, in_order, is_loss, m
 
 @pytest.mark.parametrize(
     "name",
-    ["loss", "Loss", "LOSS", "train_loss", "train/loss", "loss/train", "Loss_D", "box_loss", "lm_loss", "CrossEntropyLoss", "val/loss", "binary_logloss", "loss_cls"],
+    ["loss", "Loss", "LOSS", "train_loss", "train/loss", "loss/train", "Loss_D", "box_loss", "lm_loss", "CrossEntropyLoss", "val/loss", "binary_logloss", "loss_cls", "Verlust", "perte", "pérdida", "训练损失"],
 )  # fmt: skip
 def test_loss_is_recognised_by_its_name(name):
     assert is_loss(name)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -103,7 +104,7 @@ def test_no_text_stops_the_reader(line):
     LineParser().feed(line)
 
 
-PIECES = ["step ", "epoch ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
+PIECES = ["step ", "epoch ", "fold ", "Trial ", " finished with value: ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
@@ -115,7 +116,7 @@ def test_no_line_of_common_pieces_stops_the_reader(line):
         assert all(isinstance(value, float) for value in found.values.values())
 
 
-@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|"])  # fmt: skip
+@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, ", "fold 1", "fold  ", "第1", "第1/", "轮", "损失1", "époque "])  # fmt: skip
 def test_hostile_lines_take_linear_time(piece):
     """A pattern that searched again from each place would take sixteen times as long for four times the line."""
     short, long = (piece * (size // len(piece)) for size in (LONGEST_LINE // 4, LONGEST_LINE))
@@ -181,6 +182,10 @@ def last_of(lines: str) -> LineValues:
         ("ppl 0,52", {}),  # a decimal comma, or a list of two
         ("acc: 0,5234", {}),
         ("shape 3,224,22", {}),
+        ("size 3.224,22", {}),  # a point between thousands, and a decimal comma
+        ("acc: 0.5,0.6", {"acc": 0.5}),  # a list, as with a space behind its comma
+        ("acc: 0.5, 0.6", {"acc": 0.5}),
+        ('"acc": [0.5,0.6,0.7]', {"acc": 0.5}),
     ],
 )
 def test_a_number_is_read_as_it_is_meant_or_not_at_all(line, values):
@@ -374,3 +379,273 @@ def test_a_heading_of_an_evaluation_holds_for_the_values_right_below_it():
         {"loss": 0.8},
         {"loss": 0.7},
     ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "step", "values"),
+    [
+        ("Epoch 3: loss: 0.4\nTest results of the best model:\nTest Accuracy: 0.93", 3, {"test_accuracy": 0.93}),
+        ("Epoch 3: loss: 0.4\nEvaluating the best epoch:\nTest set: Average loss: 0.03, Accuracy: 9800/10000", 3, {"test_loss": 0.03, "test_Accuracy": 0.98}),
+        ("Epoch 3: loss: 0.4\nINFO Saved best model:\nEpoch 4: loss: 0.3", 4, {"loss": 0.3}),
+        ("Epoch 3: loss: 0.4\nINFO Saved best model:\nEpoch 3: val loss: 0.3", 3, {"val_loss": 0.3}),
+        ("step 5/50 loss 0.4\nbest step:\n\nstep 6/50 loss 0.3", 6, {"loss": 0.3}),
+        ("Epoch 1 step 5/50 loss 0.4\nbest model:\nEpoch 2 step 1/50 loss 0.3", 51, {"loss": 0.3}),
+    ],
+)  # fmt: skip
+def test_what_stands_below_a_heading_of_the_best_is_read(lines, step, values):
+    found = last_of(lines)
+
+    assert (found.step, found.values) == (step, values)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Epoch 3: loss: 0.4\nBest epoch:\nEpoch 2: loss: 0.3",
+        "step 30 loss 0.4\nbest step was:\nstep 22 loss 0.3",
+        "Epoch 3 step 5/50 loss 0.4\nbest step:\nEpoch 3 step 4/50 loss 0.3",
+    ],
+)
+def test_the_best_step_that_was_is_no_progress(lines):
+    parser = LineParser()
+
+    assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total_steps", "epoch", "values"),
+    [
+        ("Episode 11/500, Step 87/1000", 87, 1000, None, {}),
+        ("Episode: 11, Step: 87, reward: 3.5", 87, None, None, {"Episode": 11.0, "reward": 3.5}),
+        ("Episode: 11 | epoch: 3 | reward: 3.5", 3, None, 3.0, {"Episode": 11.0, "reward": 3.5}),
+        ("timestep: 200, episode: 9, reward: 3.5", 200, None, None, {"episode": 9.0, "reward": 3.5}),
+        ("global_step=3442, episode=9, reward=1.5", 3442, None, None, {"episode": 9.0, "reward": 1.5}),
+        ("Episode 11/500, reward: 3.5", 11, 500, None, {"reward": 3.5}),
+    ],
+)
+def test_an_episode_is_the_progress_only_where_nothing_else_is(line, step, total_steps, epoch, values):
+    found = last_of(f"Starting.\n{line}")
+
+    assert (found.step, found.total_steps, found.epoch, found.values) == (step, total_steps, epoch, values)
+
+
+def test_steps_are_not_counted_over_episodes():
+    lines = ["Episode 1/500 reward: 1", "Step 40/1000", "Episode 2/500 reward: 2", "Step 60/1000"]
+    parser = LineParser()
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [(each.step, each.total_steps) for each in found if each] == [
+        (1, 500),
+        (40, 1000),
+        (40, None),
+        (60, 1000),
+    ]
+
+
+def test_a_column_of_episodes_is_the_step_only_where_no_other_column_is():
+    assert last_of("episode  reward  length\n3  2.5  10").step == 3
+    found = last_of("episode  step  reward\n3  400  2.5")
+
+    assert (found.step, found.values) == (400, {"episode": 3.0, "reward": 2.5})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Loaded checkpoint 'a.pth' (epoch 12)",
+        "=> loaded checkpoint 'checkpoint.pth.tar' (epoch 90)",
+        "2026-01-01 10:00:00,123 INFO Loaded checkpoint a.pth (epoch: 12, loss: 0.3)",
+        "Successfully loaded model: epoch 12, val_loss: 0.3",
+        "Model loaded from a.pth, epoch=12, accuracy=0.9",
+        "Loading pretrained model weights (epoch 12)",
+        "Restored optimizer state, step 500/1000",
+        "Resuming from epoch 12",
+        "Resuming training: epoch 12/50",
+        "Epoch 12 loaded from a.pth",
+        "Checkpoint geladen (Epoche 12)",
+        "Loaded checkpoint with val_loss: 0.3",
+    ],
+)
+def test_a_line_that_tells_of_loading_is_no_progress(line):
+    parser, quiet = LineParser(), LineParser()
+    for each in (parser, quiet):
+        each.feed("Epoch 0: loss 0.9")
+
+    assert LineParser().feed(line) is None
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("data loading: 0.1 | epoch 3 | loss: 0.5", {"data_loading": 0.1, "loss": 0.5}),
+        ("epoch 3 | loading time: 0.1 | loss: 0.5", {"loading_time": 0.1, "loss": 0.5}),
+        ("epoch 3 | loss: 0.5 | resumed: 1", {"loss": 0.5, "resumed": 1.0}),
+    ],
+)
+def test_the_time_of_loading_data_is_a_value(line, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.values) == (3, values)
+
+
+TRIAL = "[I 2026-01-02 10:00:00,123] Trial {trial} finished with "
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "values"),
+    [
+        (TRIAL.format(trial=3) + "value: 0.91 and parameters: {'x': 0.3, 'loss': 0.2, 'epoch': 7}. Best is trial 2 with value: 0.93.", 3, {"value": 0.91, "best_value": 0.93}),
+        (TRIAL.format(trial=0) + "value: -1e-05 and parameters: {}. Best is trial 0 with value: -1e-05.", 0, {"value": -1e-05, "best_value": -1e-05}),
+        (TRIAL.format(trial=4) + "values: [0.91, 12.5] and parameters: {'x': 0.3}. ", 4, {"value_0": 0.91, "value_1": 12.5}),
+        (TRIAL.format(trial=5) + "value: 0.5 and parameters: {'layer': 'Conv(size=3)', 'lr': 0.1}. Best is trial 2 with value: 0.93.", 5, {"value": 0.5, "best_value": 0.93}),
+        ("[I 2020-01-02 10:00:00,123] Finished trial#1 with value: 0.5 with parameters: {'x': 0.3}. Best is trial#1 with value: 0.5.", 1, {"value": 0.5, "best_value": 0.5}),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_trial_gives_its_value(line, step, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.values, found.moves) == (step, values, True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[I 2026-01-02 10:00:00,123] Trial 5 pruned. ",
+        "[W 2026-01-02 10:00:00,123] Trial 5 failed with parameters: {'loss': 0.2} because of an error.",
+        "[I 2026-01-02 10:00:00,123] A new study created in memory with name: no-name-1",
+    ],
+)
+def test_a_trial_without_a_value_gives_nothing(line):
+    assert LineParser().feed(line) is None
+
+
+def test_the_end_of_a_trial_moves_no_training():
+    parser = LineParser()
+    parser.feed("Epoch 8/10: loss 0.4")
+    before = asdict(parser.progress)
+
+    found = values_of(parser, TRIAL.format(trial=3) + "value: 0.91 and parameters: {'x': 0.3}.")
+
+    assert (found.step, found.moves) == (3, False)
+    assert asdict(parser.progress) == before
+
+
+def test_epochs_go_on_over_the_folds_of_a_cross_validation():
+    lines = [f"Fold {fold}, Epoch {epoch}/3: loss 0.5" for fold in (1, 2, 3) for epoch in (1, 2, 3)]
+
+    assert steps_of(*lines) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_fold_above_its_epochs_tells_how_many_epochs_there_are():
+    parser = LineParser()
+    lines = [
+        line for fold in (1, 2) for line in (f"===== Fold {fold}/2 =====", "Epoch 0/9 loss: 0.5", "Epoch 9/9 loss: 0.4")
+    ]  # fmt: skip
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [each.step for each in found if each] == [0, 9, 10, 19]
+
+
+def test_a_fold_that_ends_early_leaves_no_gap():
+    parser = LineParser()
+    lines = ["Fold 1 of 4", "Epoch 1/10 loss 0.5", "Epoch 2/10 loss 0.4", "Fold 1: best loss 0.4", "Fold 2 of 4", "Epoch 1/10 loss 0.5"]  # fmt: skip
+
+    found = [each for line in lines if (each := parser.feed(line)) is not None]
+
+    assert [(each.step, each.total_epochs) for each in found] == [(1, 40), (2, 40), (3, 32)]
+
+
+def test_steps_within_the_epochs_of_a_fold_go_on():
+    lines = [
+        f"Fold {fold} Epoch [{epoch}/2] Step [{step}/10] loss: 0.5" for fold in (0, 1) for epoch in (1, 2) for step in (5, 10)
+    ]  # fmt: skip
+
+    assert steps_of(*lines) == [5, 10, 15, 20, 25, 30, 35, 40]
+
+
+def test_epochs_that_go_on_over_folds_are_left_as_they_are():
+    assert steps_of("Fold 1 epoch 1 loss 0.5", "Fold 2 epoch 2 loss 0.4", "Fold 3 epoch 3 loss 0.4") == [
+        1,
+        2,
+        3,
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["folder 3 of 5", "unfold 2", "10-fold 3", "saved to /x/fold 7", "fold accuracy 0.5"]
+)
+def test_what_is_no_fold_changes_nothing(line):
+    parser, quiet = LineParser(), LineParser()
+
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total_steps", "values"),
+    [
+        ("Epoche 3/10, Verlust: 0.42, Genauigkeit: 0.91", 3, 10, {"Verlust": 0.42, "Genauigkeit": 0.91}),
+        ("Époque 3/10, perte: 0.42, précision: 0.91", 3, 10, {"perte": 0.42, "précision": 0.91}),
+        ("Epoque 3 sur 10 - perte : 0.42 - précision : 0.91", 3, 10, {"perte": 0.42, "précision": 0.91}),
+        ("Época 3 de 10, pérdida: 0.42, precisión: 0.91", 3, 10, {"pérdida": 0.42, "precisión": 0.91}),
+        ("Epoca 3/10 | perdida 0.42", 3, 10, {"perdida": 0.42}),
+        ("Étape 30/100, perte: 0.42", 30, 100, {"perte": 0.42}),
+        ("Paso 30/100, pérdida: 0.42", 30, 100, {"pérdida": 0.42}),
+        ("轮次 3/10 损失 0.42 准确率 0.9", 3, 10, {"损失": 0.42, "准确率": 0.9}),
+        (
+            "轮次\uff1a3/10\uff0c损失\uff1a0.42\uff0c准确率\uff1a90\uff05",
+            3,
+            10,
+            {"损失": 0.42, "准确率_percent": 90.0},
+        ),
+        ("第3/10轮\uff0c训练损失0.42\uff0c验证准确率0.9", 3, 10, {"训练损失": 0.42, "验证准确率": 0.9}),
+        ("【第 3 轮】 损失: 0.42、准确率: 0.9", 3, None, {"损失": 0.42, "准确率": 0.9}),
+        ("第3个epoch 损失=0.42", 3, None, {"损失": 0.42}),
+        ("Epoch 3/10, 损失: 0.42", 3, 10, {"损失": 0.42}),
+        ("步数 30/100 损失 0.42 用时 12秒", 30, 100, {"损失": 0.42}),
+    ],
+)
+def test_lines_in_other_languages_give_their_values(line, step, total_steps, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.total_steps, found.values) == (step, total_steps, values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["最佳 轮次: 3, 损失: 0.4", "加载模型\uff08轮次 12\uff09", "Modèle chargé (époque 12)", "Mejor época: 3", "第3章", "温度25度\uff0c速度30", "paso a paso 5 guías", "验证: 45%|####      | 45/100 [00:10<00:12,  4.43it/s]"],
+)  # fmt: skip
+def test_lines_in_other_languages_without_a_metric_give_nothing(line):
+    parser, quiet = LineParser(), LineParser()
+
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+@pytest.mark.parametrize(
+    "start", ["DEBUG TRAIN Batch", "2026-01-05 10:00:01,123 DEBUG TRAIN | steps/sec 1.2| Batch"]
+)
+def test_the_second_number_of_wenet_is_the_position_from_the_first_line_on(start):
+    end = "loss 210.2 lr 0.0001 grad_norm 3.2 rank 0"
+    parser = LineParser()
+
+    found = [values_of(parser, f"{start} {epoch}/{at} {end}") for epoch in (0, 1) for at in (100, 200)]
+
+    assert [(each.step, each.total_steps, each.epoch) for each in found] == [
+        (100, None, 0.0),
+        (200, None, 0.0),
+        (400, None, 1.0),
+        (500, None, 1.0),
+    ]
+    assert found[0].values["loss"] == 210.2
+    assert "rank" not in found[0].values
+
+
+def test_a_batch_of_a_rank_counts_up_to_its_total():
+    found = values_of(LineParser(), "Train Batch 5/100 loss 0.5 lr 0.1 rank 0")
+
+    assert (found.step, found.total_steps) == (5, 100)

@@ -126,6 +126,9 @@ NOISE = st.one_of(
     st.tuples(NUMBERS, NUMBERS).map(lambda parts: f"Step {parts[0]} starts on host {parts[1]}"),
     NUMBERS.map(lambda number: f"saved /data/run-{number}/epoch_3/step_{number}.pt"),
     NUMBERS.map(lambda number: f"Number of parameters: {number}M"),
+    NUMBERS.map(lambda number: f"=> loaded checkpoint 'a.pth' (epoch {number})"),
+    st.tuples(NUMBERS, PROSE).map(lambda parts: f"[I 2026-11-22 09:31:45,123] Trial {parts[0]} pruned. {parts[1]}"),
+    NUMBERS.map(lambda number: f"saved to /data/fold {number}"),
     st.builds(bar_of, st.sampled_from(OTHER_BARS), st.integers(0, 1000), st.integers(1, 1000)),
     st.just('Traceback (most recent call last):\n  File "a.py", line 5, in step\n    loss = 0.3\nValueError: epoch 7 loss 0.3'),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     TRAINING_BARS,
 )
 
-_WORDS = re.compile(r"[A-Za-z_]+")
+_WORDS = re.compile(r"[^\W\d]+")
 _BYTES = re.compile(r"\b[kKMGT]?i?B/s|\bfiles?/s|examples/s")
 _OF = re.compile(r"[kKM]?/")  # tqdm with unit_scale: "3.20k/6.40k"
 _SAMPLE_RATES = frozenset({"samples", "images"})

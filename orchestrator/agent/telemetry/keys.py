@@ -31,7 +31,7 @@ _FUNCTION = re.compile(
     r"(?:(?:^|\s)__main__|\|\s{1,9}[A-Za-z_][\w.]{0,99}):[\w<>]{1,99}$|(?:^|\s)[a-z_]\w{0,99}:([a-z_]\w{0,99})$"
 )
 _ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
-_WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
+_WORD = re.compile(r"(?:#|[^\W\d])[\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
     r"""(?P<scale>[kKMBGT](?:(?![A-Za-z])|(?=(?:img|tok|samples|it)s?/s)))?\s?
     (?:(?P<share>%)|(?P<what>[A-Za-z]{1,20})/(?P<per>[A-Za-z]{1,12})\b|(?P<unit>[A-Za-z\u00b5]{1,8})\b)?""",

@@ -19,6 +19,8 @@ class Kind(Enum):
     BORDER = "border"
     OPENING = "opening"  # of a dump of settings over several lines
     TRACEBACK = "traceback"
+    FOLD = "fold"  # of a cross-validation, and nothing else
+    TRIAL = "trial"  # of a search of parameters: the step is the trial
 
 
 class Slot(NamedTuple):
@@ -55,4 +57,6 @@ class Layout:
     printed_dict: bool = False
     row: bool = False  # the text before the bar may be a row of a table
     to_last: bool = False  # the epoch counts up to the number of the last epoch
+    episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
+    fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting

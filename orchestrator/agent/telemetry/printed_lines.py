@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from orchestrator.agent.telemetry.bars import read_bar
+from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
+from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
@@ -20,11 +22,16 @@ from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
-from orchestrator.agent.telemetry.vocabulary import EVALUATION, HINTS
+from orchestrator.agent.telemetry.trials import HINT as TRIAL_HINT
+from orchestrator.agent.telemetry.trials import read_trial
+from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS
+from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
+HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT)
+ALL_HINTS = (*HINTS, *FOREIGN_HINTS)
 SHAPES = 1024  # cached, over all runs
 
 
@@ -37,6 +44,7 @@ class LineValues(NamedTuple):
     total_epochs: int | None = None
     values: Mapping[str, float] = NO_VALUES
     unit: str = STEP  # of the step: "step", "sample" or "epoch"
+    moves: bool = True  # the step is where the training is now
 
 
 _DIGIT = re.compile(r"\d")
@@ -50,7 +58,7 @@ BEST = "best"
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
-    r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
+    r"\s{0,20}(?:epoch|episode|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
 )
 
 
@@ -58,13 +66,18 @@ _STRUCTURE = re.compile(
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
     """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
+    layout = _without_fold(texts, whole)
+    return with_fold(layout, texts) if FOLD_HINT in whole.lower() else layout
+
+
+def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if BAR in whole:
         layout = read_bar(texts)
         return layout or (Layout(Kind.HEADER) if header_names(whole) else None)
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
+        read_trial(texts) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
     )  # fmt: skip
 
 
@@ -99,6 +112,8 @@ class LineParser:
         """The values of a line, or None; values count only beside a step, an epoch or in a printed dict."""
         line = visible_text(line)
         if not line or (self.muting.active and self.muting.covers(line)):
+            if self.progress.heading == BEST:
+                self.progress.heading = ""
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
@@ -108,7 +123,8 @@ class LineParser:
             return None
         if self.progress.heading == BEST:
             self.progress.heading = ""
-            return None
+            if self._names_past(line):
+                return None
         if (parts := behind_bar(line)) is not None and self._is_of_its_own(parts[1]):
             return _joined(self.feed(parts[0]), self.feed(parts[1]))
         if not self._may_tell(line):
@@ -120,27 +136,55 @@ class LineParser:
             self.progress.heading = ""
         if layout is None:
             return None
+        if layout.fold is not None and (fold := _count(layout.fold, numbers)) is not None:
+            self.progress.note_fold(fold, _total(layout.fold, numbers))
         match layout.kind:
+            case Kind.FOLD:
+                return None
             case Kind.PROGRESS:
                 return self._progress(layout, numbers)
             case Kind.VALUES:
                 return self._values(layout, numbers)
             case Kind.BAR | Kind.KERAS_BAR:
                 return self._bar(layout, numbers, line)
+            case Kind.TRIAL:
+                return self._trial(layout, numbers)
         return self._structure(layout.kind, line)
+
+    def _names_past(self, line: str) -> bool:
+        """Whether a line names a step or epoch before the last one: the values of the best that was."""
+        if not self._may_tell(line):
+            return False
+        texts, numbers = split_numbers(line)
+        layout = layout_of(texts)
+        if layout is None or layout.kind is not Kind.PROGRESS:
+            return False
+        progress = self.progress
+        if layout.epoch is not None and progress.named_epoch is not None:
+            epoch = to_float(numbers[layout.epoch.at])
+            if epoch != progress.named_epoch:
+                return epoch < progress.named_epoch
+        count = _count(layout.step, numbers)
+        if layout.counts_all:
+            last = progress.step
+        elif progress.position_epoch is None:
+            last = progress.last_count
+        else:
+            last = progress.position if progress.position_epoch == progress.epoch else None
+        return count is not None and last is not None and count < last
 
     def _is_of_its_own(self, text: str) -> bool:
         """Whether what stands behind a bar is a line by itself, rather than the bar's values."""
         if not self._may_tell(text):
             return False
         layout = layout_of(split_numbers(text)[0])
-        return layout is not None and layout.kind in (Kind.PROGRESS, Kind.VALUES)
+        return layout is not None and layout.kind in (Kind.PROGRESS, Kind.VALUES, Kind.TRIAL)
 
     def _may_tell(self, line: str) -> bool:
         """Whether a line is worth parsing; a quick check that rejects most lines of most logs."""
         if _DIGIT.search(line):
             low = line.lower()
-            for hint in HINTS:
+            for hint in HINTS if low.isascii() else ALL_HINTS:
                 if hint in low:
                     return True
         elif _STRUCTURE.match(line):
@@ -155,6 +199,8 @@ class LineParser:
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         progress = self.progress
         values = _values_of(layout.fields, numbers)
+        if layout.episodes and layout.epoch is not None:
+            return self._episode(layout.epoch, layout, numbers, values)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
             return None
         total = None
@@ -185,6 +231,23 @@ class LineParser:
                     step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
         return self._line(total, values)
+
+    def _episode(
+        self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
+    ) -> LineValues | None:
+        """Read a line of an episode; None if it may be a setting: "episode: 100" at the start."""
+        episode = to_float(numbers[slot.at])
+        if layout.lone and self.progress.step is None and episode > 1:
+            return None
+        return self._line(self.progress.count_episode(episode, _total(slot, numbers)), values)
+
+    def _trial(self, layout: Layout, numbers: list[str]) -> LineValues | None:
+        """Read the end of a trial, whose number says nothing about the training that it ran."""
+        trial = _count(layout.step, numbers)
+        if trial is None:
+            return None
+        is_progress = self.progress.step is None
+        return LineValues(trial, values=_values_of(layout.fields, numbers), moves=is_progress)
 
     def _second(self, slot: Slot, numbers: list[str], count: int) -> int | None:
         """The second number of "2/300" if it is the position, and the first the epoch; None if it is a total."""
@@ -303,6 +366,8 @@ class LineParser:
             return None
         if row.epoch is not None:
             self.progress.note_epoch(row.epoch, row.total_epochs)
+        if row.step is row.epoch is None and row.episode is not None:
+            self.progress.count_episode(row.episode, None)
         if row.step is not None:
             self.progress.move(row.step, None)
         elif row.epoch is not None:
@@ -314,7 +379,7 @@ class LineParser:
 
 def _joined(bar: LineValues | None, line: LineValues | None) -> LineValues | None:
     """The values of a bar and of the line behind it."""
-    if bar is None or line is None:
+    if bar is None or line is None or not line.moves:
         return line or bar
     return line._replace(
         total_steps=line.total_steps or bar.total_steps, values={**bar.values, **line.values}

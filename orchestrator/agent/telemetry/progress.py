@@ -16,10 +16,17 @@ class Progress:
     unit: str = STEP  # what ``step`` counts
     epoch: float | None = None
     total_epochs: int | None = None
+    named_epoch: float | None = None  # as its line named it, within the fold
     first_epoch: int = 1  # 0 once an epoch 0 was seen
     announced: bool = False  # a line named only the epoch: the next lines belong to it
     lines: int = 0
     heading: str = ""  # "test" of "Test Error:": the values below it are of that evaluation
+    # A cross-validation, whose epochs start again in each fold.
+    fold: int | None = None
+    total_folds: int | None = None
+    first_fold: int = 1  # 0 once a fold 0 was seen
+    epoch_fold: int | None = None  # the fold of the last epoch
+    epochs_before: int = 0  # this fold
     # A counter that restarts in each epoch.
     length: int | None = None  # counts in an epoch
     position: int | None = None
@@ -51,11 +58,32 @@ class Progress:
         """
         if not math.isfinite(epoch):
             return
-        self.epoch = epoch
         if epoch == 0:
             self.first_epoch = 0
+        self._restart_in_fold(epoch)
+        self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
         if total is not None:
-            self.total_epochs = total + 1 - self.first_epoch if last else total
+            total = total + 1 - self.first_epoch if last else total
+            self.total_epochs = self.epochs_before + total * self._remaining_folds()
+
+    def note_fold(self, fold: int, total: int | None) -> None:
+        """Take the fold of a line: the epochs after it may start again."""
+        self.fold, self.total_folds = fold, total or self.total_folds
+        if fold == 0:
+            self.first_fold = 0
+
+    def _restart_in_fold(self, epoch: float) -> None:
+        """Count the epochs of the folds before if this epoch is the first of a new one."""
+        is_next = self.fold is not None and self.epoch_fold is not None and self.fold > self.epoch_fold
+        if is_next and self.named_epoch is not None and epoch <= self.named_epoch <= INT64_LAST:
+            self.epochs_before += math.ceil(self.named_epoch) + 1 - self.first_epoch
+        self.epoch_fold = self.fold
+
+    def _remaining_folds(self) -> int:
+        """The folds from this one on; 1 if it is unknown how many there are."""
+        if self.fold is None or self.total_folds is None:
+            return 1
+        return max(1, self.total_folds - (self.fold - self.first_fold))
 
     def note_epoch_bar(self, finished: float, total: int | None) -> None:
         """Take the count of a bar over the epochs, which says nothing where lines name their epoch themselves."""
@@ -70,6 +98,14 @@ class Progress:
         if self.step is None or self.unit == EPOCH:
             self.step, self.unit = int(self.epoch), EPOCH
         return self.step
+
+    def count_episode(self, episode: float, total: int | None) -> int | None:
+        """Take an episode, which is the step only where no line names a step or an epoch; returns its total."""
+        is_step = self.step is None or (self.unit == EPOCH and self.epoch is None)
+        if not is_step or not episode.is_integer() or abs(episode) > INT64_LAST:
+            return None
+        self.step, self.unit = int(episode), EPOCH
+        return total
 
     def count_line(self) -> int:
         """The step for values without any step so far: the number of the line."""
@@ -193,7 +229,7 @@ class Progress:
     ) -> tuple[int, int | None] | None:
         """Take a bar with an epoch; None if it is shorter than the training's bar: an evaluation."""
         if (
-            epoch == self.epoch
+            epoch == self.named_epoch
             and self.length is not None
             and total < self.length
             and self.position is not None

@@ -13,6 +13,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     ENDS_OF_EPOCHS,
     ENDS_OF_GLOBAL_STEPS,
     ENDS_OF_STEPS,
+    EPISODES,
     EPOCH_COUNTS,
     EPOCHS,
     EVALUATION,
@@ -32,7 +33,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
 
-_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von)\s{1,2})")
+_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von|de|sur)\s{1,2})")
 _SCOPE = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"loss": 0.5}
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
@@ -57,11 +58,21 @@ _EVALUATES_BEHIND = re.compile(
     re.IGNORECASE,
 )
 _HINT = re.compile(
-    r"step|iter|epoch|\bep\b|batch|schritt|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    r"step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|[eé]tape|\bpaso\b|lote|轮|步|迭代|批次|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
-_WORDS = re.compile(r"[A-Za-z]+")
-_NAMES = re.compile(r"[A-Za-z_][\w@/.-]{0,60}")
+# "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
+_THING = r"(?:checkpoints?|ckpt|models?|weights|states?|snapshot|pretrained|parameters|optimizer)"
+_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt|charg[eé]e?|cargad[oa])(?![\w/])"
+_TELLS_OF_LOADING = re.compile(
+    rf"{_LOADED}|加载|恢复|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b",
+    re.IGNORECASE,
+)
+_LOADED_BEHIND = re.compile(
+    rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
+)
+_WORDS = re.compile(r"[^\W\d_]+")
+_NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
 
 class Number(NamedTuple):
@@ -145,6 +156,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.epoch: Slot | None = None
+        self.episode: Number | None = None
         self.step: Slot | None = None
         self.step_rank = NO_RANK
         self.within = self.samples = False
@@ -175,6 +187,9 @@ class Builder:
             self._take_step(number, number.key, rank)
         elif number.key.last.lower() in EPOCHS:
             self._take_epoch(number, number.key)
+        elif number.key.last.lower() in EPISODES and number.key.here() and self.episode is None:
+            self.episode = number
+            self._note_role()
         else:
             self._take_value(number, number.key)
 
@@ -284,6 +299,16 @@ class Builder:
             elif name in ENDS_OF_EPOCHS and self.epoch is not None and self.epoch.of is None:
                 self.epoch = self.epoch._replace(of=at)
 
+    def take_episode(self) -> bool:
+        """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
+        if self.episode is None or self.episode.key is None:
+            return False
+        if self.step is self.epoch is None:
+            self.epoch = Slot(self.episode.at, self.episode.of)
+            return True
+        self._take_value(self.episode, self.episode.key)
+        return False
+
     def add(self, field: Field) -> None:
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
@@ -295,6 +320,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     for number in _read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     builder.take_ends()
+    episodes = builder.take_episode()
     prefix = _LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
     line = whole.strip()
@@ -307,10 +333,12 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
     if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
+        if _tells_of_loading(builder, texts, alone=not fields):
+            return None
         counts_all = builder.step_rank == GLOBAL_RANK
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
-            lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
+            episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
@@ -360,6 +388,14 @@ def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
             False  # "samples/sec: 12.3 | iteration 10/ 320000 | lm_loss: 10.8 | number of nan iterations: 0"
         )
     return not builder.first_is_role and (builder.settings > 1 or (builder.settings == 1 and not measured))
+
+
+def _tells_of_loading(builder: Builder, texts: tuple[str, ...], *, alone: bool) -> bool:
+    """Whether the step or epoch of a line is that of a checkpoint that was loaded."""
+    first = min(slot.at for slot in (builder.epoch, builder.step) if slot is not None)
+    return _TELLS_OF_LOADING.search(NUMBER.join(texts[: first + 1])) is not None or (
+        alone and _LOADED_BEHIND.search(NUMBER.join(texts)) is not None
+    )
 
 
 def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
@@ -422,11 +458,27 @@ def _read_brackets(
     return None
 
 
+def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number] | None:
+    """Take the epoch and position of WeNet, "TRAIN Batch 0/100 loss 2.3 lr 0.1 rank 0", whose slash is no "of"."""
+    if not texts[-2].endswith(" rank "):
+        return None
+    for index, number in enumerate(numbers):
+        is_pair = number.of is not None and texts[number.at].endswith("Batch ")
+        if is_pair and number.after.startswith(" loss ") and "TRAIN" in "".join(texts[: number.at + 1]):
+            builder.measured = True
+            builder.set_epoch(Slot(number.at, None))
+            builder.set_step(Slot(number.at + 1, None), POSITION_RANK, within=True)
+            return numbers[:index] + numbers[index + 1 :]
+    return None
+
+
 def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
     """Take the counts that are known by their place in the line; returns the other numbers."""
     if len(numbers) < 2:
         return numbers
     first, second, last = numbers[0], numbers[1], numbers[-1]
+    if (rest := _read_wenet(builder, numbers, texts)) is not None:
+        return rest
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured

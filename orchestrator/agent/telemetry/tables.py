@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from orchestrator.agent.telemetry.layouts import Kind, Layout
 from orchestrator.agent.telemetry.metric_lines import short_name
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, to_float
-from orchestrator.agent.telemetry.vocabulary import EPOCHS, GLOBAL_STEPS, HEADERS, ITERATIONS, STEPS, is_value
+from orchestrator.agent.telemetry.vocabulary import (
+    EPISODES,
+    EPOCHS,
+    GLOBAL_STEPS,
+    HEADERS,
+    ITERATIONS,
+    STEPS,
+    is_value,
+)
 
 LEAST_COLUMNS, MOST_COLUMNS = 3, 40
 MOST_CELLS = 200
@@ -31,6 +39,7 @@ class TableRow:
     step: int | None = None
     epoch: float | None = None
     total_epochs: int | None = None
+    episode: float | None = None
     values: dict[str, float] = field(default_factory=dict)
 
 
@@ -144,12 +153,16 @@ def _read_columns(names: list[str], cells: list[str]) -> TableRow:
         if word in EPOCHS or word == "e":
             row.epoch = number
             row.total_epochs = int(last) if slash and last.isascii() and last.isdigit() else None
+        elif word in EPISODES:
+            row.episode = number
         elif rank is not None and not name.startswith(("eval/", "val/")):
             if rank < ranks and number.is_integer():
                 row.step, ranks = int(number), rank
         elif not slash and is_value(word) and word not in ("class", "time"):
             suffix = "_gb" if cell[-1:] == "G" else ""
             row.values[short_name(name + suffix)] = number
+    if row.episode is not None and not row.step is row.epoch is None:
+        row.values["episode"] = row.episode
     return row
 
 

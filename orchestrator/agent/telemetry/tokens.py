@@ -33,7 +33,12 @@ _TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
 _WHOLE_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
-_FULL_WIDTH = str.maketrans("\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000", ":,()=|; ")
+_FULL_WIDTH = str.maketrans(
+    "\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000\u3001\u3010\u3011\uff05", ":,()=|; ,[]%"
+)
+# Chinese is written without spaces: "第3/10轮" is "轮次 3/10", "损失0.42" is "损失 0.42".
+_ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|步|epoch)")
+_BEFORE_NUMBER = re.compile(r"([\u3400-\u9fff])(?=[-+]?\.?\d)")
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 
@@ -42,6 +47,9 @@ def visible_text(line: str) -> str:
     line = line[:LONGEST_LINE].rstrip("\r\n")
     if not line.isascii():
         line = line.translate(_FULL_WIDTH)
+        if "第" in line:
+            line = _ORDINAL.sub(r" \2 \1 ", line)
+        line = _BEFORE_NUMBER.sub(r"\1 ", line)
     if "\x1b" in line:
         line = _COLOURS.sub("", line)
     if "\r" in line:
@@ -72,7 +80,17 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _PADDING.sub(" ", line)
     odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)
     parts = (_SPLIT_ODD if odd else _SPLIT).split(line, MOST_NUMBERS)
-    return tuple(parts[::2]), parts[1::2]
+    texts, numbers = parts[::2], parts[1::2]
+    if "," in texts:
+        _space_lists(texts, numbers)
+    return tuple(texts), numbers
+
+
+def _space_lists(texts: list[str], numbers: list[str]) -> None:
+    """Put a space behind the comma of "0.5,0.6", which is no decimal comma: both numbers have a point."""
+    for at in range(1, len(numbers)):
+        if texts[at] == "," and "." in numbers[at - 1] and "." in numbers[at]:
+            texts[at] = ", "
 
 
 def to_float(number: str) -> float:

@@ -9,11 +9,12 @@ def _words(text: str) -> frozenset[str]:
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
-STEPS = _words("step steps_done schritt")
-ITERATIONS = _words("iter iteration itr it update")
-BATCHES = _words("batch minibatch batch_idx")
+STEPS = _words("step steps_done timestep schritt étape etape paso 步数 步骤 步")
+ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数")
+BATCHES = _words("batch minibatch batch_idx lote 批次")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
-EPOCHS = _words("epoch ep epoche episode")
+EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮")
+EPISODES = _words("episode")  # they count as epochs only where a line names neither a step nor an epoch
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
@@ -24,19 +25,24 @@ NOT_HERE = _words(
 )
 NOT_HERE |= _words("until since by")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
+NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
 # Settings, unless a measured value or an epoch stands beside them: "Steps : 5, Gen Loss Total : 92.3".
 PLURAL_STEPS = _words("steps iters iterations")
 # "20/ 108 batches", "5120/60000 samples"
-STEP_COUNTS = _words("batches batch steps step iters iter iterations its it updates schritte schritten")
+STEP_COUNTS = _words(
+    "batches batch steps step iters iter iterations its it updates schritte schritten étapes pasos 步"
+)
 SAMPLE_COUNTS = _words("samples sample examples example images image imgs img sequences")
-EPOCH_COUNTS = _words("epochs epoch epochen")
+EPOCH_COUNTS = _words("epochs epoch epochen époques epoques épocas epocas 轮")
 
 EVALUATION = _words(
     "val valid validate validation validating eval evaluate evaluation evaluating test testing dev"
 )
 EVALUATION |= _words("predict prediction predicting inference sanity cv validierung evaluierung")
+EVALUATION |= _words("validación validacion validação prueba évaluation evaluación 验证 测试 验证集 测试集")
 TRAINING = _words("train training learning fit fitting trn trainiere")
+TRAINING |= _words("entraînement entrenamiento treinamento 训练")
 PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
 BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running")
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
@@ -44,7 +50,11 @@ LEVELS = _words("info debug warning error root notice level")
 
 # Other bars are not the training's: "Map", "Loading checkpoint shards", "Downloading".
 TRAINING_BARS = (
-    TRAINING | EPOCHS | EPOCH_COUNTS | _words("progress steps step iters iter iterations iteration batch it")
+    TRAINING
+    | EPOCHS
+    | EPISODES
+    | EPOCH_COUNTS
+    | _words("progress steps step iters iter iterations iteration batch it")
 )
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
 NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
@@ -61,6 +71,9 @@ MEASURES |= _words(
     "precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
+_FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
+_FOREIGN_MEASURES |= _words("损失 准确率 精度")
+MEASURES |= _FOREIGN_MEASURES
 RATIOS = _words("acc accuracy correct top1 top5")  # "Accuracy: 9856/10000"
 
 # Names that describe the run.  They are not metrics, and a line with two of them is a dump of settings.
@@ -102,7 +115,7 @@ NOT_VALUE_ENDS = (
 )
 
 # The first column of a table of metrics.
-HEADERS = EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+HEADERS = EPOCHS | EPISODES | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
@@ -119,14 +132,40 @@ _COMMON_HINTS = (
     "\u2501",
     "[=",
 )
-_COUNT_HINTS = ("episode", "schritt", "learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
+_COUNT_HINTS = (
+    "episode",
+    "schritt",
+    "learn",
+    "itr",
+    "ep ",
+    "ep:",
+    "ep=",
+    "it ",
+    "it:",
+    "it=",
+    "epoque",
+    "epoca",
+    "perte",
+)
 _SHORTEST = {
-    word for word in MEASURES if not any(word != part and part in word for part in (*MEASURES, "loss", "acc"))
+    word
+    for word in MEASURES - _FOREIGN_MEASURES
+    if not any(word != part and part in word for part in (*MEASURES, "loss", "acc"))
 }
 HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
+# Looked for in lines with other letters than those of English, which are few.
+_FOREIGN_COUNTS = (word for words in (EPOCHS, *STEP_WORDS) for word in words if not word.isascii())
+FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *sorted(_FOREIGN_COUNTS), "paso ")
 
 _PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
-MEASURE_ENDS = ("loss", "accuracy", "verlust", "genauigkeit")  # "Validierungsverlust" is one word
+MEASURE_ENDS = (
+    "loss",
+    "accuracy",
+    "verlust",
+    "genauigkeit",
+    "损失",
+    "准确率",
+)  # "Validierungsverlust" is one word
 _NOT_MEASURED = frozenset(
     {"scale", "weight", "weights", "coef", "coeff", "lambda", "fn", "func", "type", "smoothing", "threshold"}
 )
