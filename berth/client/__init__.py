@@ -14,7 +14,15 @@ Every failure is a ``BerthError`` whose text is a sentence for people.
 """
 
 from berth.client.code import ARCHIVES, pack_folder
-from berth.client.connection import Connection
+from berth.client.connection import (
+    DEFAULT_URL,
+    Connection,
+    Record,
+    login_path,
+    read_login,
+    save_login,
+    tidy_url,
+)
 from berth.client.errors import (
     BerthError,
     Conflict,
@@ -53,9 +61,7 @@ from berth.client.job_answers import (
     UnkeptFiles,
 )
 from berth.client.jobs import FINAL_STATES, LOG_BYTES, WAITING_STATES, Job, LogPart
-from berth.client.login import DEFAULT_URL, login_path, read_login, save_login, tidy_url
 from berth.client.programs import Activity, Replica, Service, Session
-from berth.client.record import Record
 from berth.client.server import Berth
 from berth.client.server_answers import (
     Availability,

@@ -1,18 +1,27 @@
-"""Requests to a server: retries, pages of lists, downloads."""
+"""The connection to a server: its address and token, requests with retries, lists page by page, downloads.
 
+Answers become a ``Record``, or a class made of it.
+"""
+
+import contextlib
+import io
+import json
 import os
+import re
 import ssl
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 
-from berth.client.downloads import whole_file
-from berth.client.errors import NotSignedIn, Unreachable, errors_in_words, raise_for_status
-from berth.client.login import DEFAULT_URL, read_login, tidy_url
+from berth.client.errors import BerthError, NotSignedIn, Unreachable, errors_in_words, raise_for_status
+
+DEFAULT_URL = "http://localhost:8265"
 
 
 class Connection:
@@ -108,3 +117,93 @@ class Connection:
     def _request(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
         with errors_in_words(self.url, self.timeout_s):
             return self._http.request(method, path, **options)
+
+
+class Record:
+    """An answer: its fields as attributes, those in ``_at`` as datetimes; ``json`` is the raw answer."""
+
+    _parts: ClassVar[Mapping[str, type["Record"]]] = {}
+
+    def __init__(self, json: Mapping[str, Any]) -> None:
+        self.json = json
+
+    if not TYPE_CHECKING:  # for type checkers only the declared names exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "json" or name not in self.json:
+                raise AttributeError(f"{type(self).__name__} has no {name!r}")
+            value = self.json[name]
+            if kind := self._parts.get(name):
+                if isinstance(value, list):
+                    return [kind(each) for each in value]
+                return None if value is None else kind(value)
+            if name.endswith("_at") and isinstance(value, str):
+                return datetime.fromisoformat(value)
+            return value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.json!r})"
+
+
+def login_path() -> Path:
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "berth" / "login.json"
+
+
+def read_login() -> dict[str, str]:
+    """Read the url and token that `berth login` stored; empty before the first login.
+
+    Raises:
+        BerthError: the file is there and cannot be read.
+    """
+    path = login_path()
+    try:
+        login = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BerthError(f"{path} cannot be read ({error}); remove it and run: berth login") from error
+    if not isinstance(login, dict):
+        raise BerthError(f"{path} is not a login of Berth; remove it and run: berth login")
+    return {name: str(value) for name, value in login.items()}
+
+
+def save_login(url: str, token: str) -> Path:
+    """Store a login in a file that only its owner can read."""
+    path = login_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with whole_file(path) as file:  # made with mode 0600
+        file.write(json.dumps({"url": tidy_url(url), "token": token}).encode())
+    return path
+
+
+def tidy_url(url: str) -> str:
+    """Normalise a server's address: ``scheme://host:port`` with its path, without a final slash.
+
+    Raises:
+        BerthError: the text is no address.
+    """
+    text = url.strip()
+    text = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        named = re.fullmatch(r"[\w.:%-]+", parts.hostname or "")  # colons as in IPv6
+        valid = parts.scheme in {"http", "https"} and named is not None and parts.port != 0
+    except ValueError:  # a port that is no number, half a bracket
+        valid = False
+    if not valid or parts.query or parts.fragment or parts.username is not None:
+        raise BerthError(f"{url!r} is not the address of a server; give one such as http://gpu-box:8265.")
+    return text.rstrip("/").removesuffix("/api/v1")
+
+
+@contextlib.contextmanager
+def whole_file(to: Path) -> Iterator[io.BufferedWriter]:
+    """Open a file that gets the name ``to`` when it is complete, and is removed on an error."""
+    handle, part = tempfile.mkstemp(prefix=f".{to.name[:80]}.", suffix=".part", dir=to.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        Path(part).replace(to)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise

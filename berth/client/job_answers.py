@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
-from berth.client.record import Record
+from berth.client.connection import Record
 
 
 class DeviceShare(TypedDict):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
-from berth.client.connection import Connection
+from berth.client.connection import Connection, Record
 from berth.client.job_answers import (
     ArrayPlace,
     Attempt,
@@ -25,7 +25,6 @@ from berth.client.job_answers import (
     Series,
     UnkeptFiles,
 )
-from berth.client.record import Record
 from berth.client.spec import Spec
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "timed_out"})

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 from berth.client.code import read_code
-from berth.client.connection import Connection
-from berth.client.record import Record
+from berth.client.connection import Connection, Record
 from berth.client.spec import Spec
 
 

@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Any, ClassVar, Self, TypedDict
 from urllib.parse import quote
 
-from berth.client.connection import Connection
+from berth.client.connection import Connection, Record
 from berth.client.job_answers import Limit
-from berth.client.record import Record
 
 
 class Link(Record):

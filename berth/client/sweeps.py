@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Self, cast
 
-from berth.client.connection import Connection
+from berth.client.connection import Connection, Record
 from berth.client.errors import BerthError
-from berth.client.record import Record
 from berth.client.server_answers import Recipe
 
 

@@ -18,9 +18,9 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.sentences.errors import said, sentence_of
-from orchestrator.sessions import listing, passes, second_port
+from orchestrator.sessions import listing, passes
 from orchestrator.sessions.activity import Sign
-from orchestrator.sessions.addresses import address_of
+from orchestrator.sessions.addresses import address_of, port_problem
 
 SIGNS = {
     Sign.DEVICE: ("Its devices compute", "its devices computed last"),
@@ -48,7 +48,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
         "pools": [pool.name for pool in Pool.objects.order_by("name") if rights.may_submit(user, pool)],
         "shares_origin": not settings.ENVIRONMENT.sessions.own_origins,
         "has_port": settings.ENVIRONMENT.sessions.port > 0,
-        "port_problem": said(second_port.problem(settings.HOME.services)),
+        "port_problem": said(port_problem(settings.HOME.services)),
     }
     return render(request, "dashboard/sessions.html", context)
 

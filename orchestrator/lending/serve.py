@@ -8,11 +8,12 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from orchestrator.lending.engines import engine_of
+from orchestrator.lending.kubernetes_jobs import KubernetesJobs, Namespace
 from orchestrator.lending.pool_lending import PoolLending, declare_lost
-from orchestrator.lending.port import NoAnswer, Refused
+from orchestrator.lending.port import LendingEngine, NoAnswer, Refused
+from orchestrator.lending.slurm import Partition, Slurm
 from orchestrator.live import wakeups
-from orchestrator.models import Attempt, Lender, Pilot, PilotState
+from orchestrator.models import Attempt, Lender, LendingSystem, Pilot, PilotState
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,17 @@ class Lending(threading.Thread):
             self._problems[pool] = problem
             wakeups.schedule()
             logger.warning("Pool %s: %s", pool, problem or "its lender answers again.")
+
+
+def engine_of(lender: Lender) -> LendingEngine:
+    """The engine that asks a pool's lender.
+
+    Raises:
+        Refused: what it needs is not installed.
+    """
+    if lender.system == LendingSystem.SLURM:
+        return Slurm(Partition(lender.partition, lender.account, lender.via, lender.python))
+    return KubernetesJobs(Namespace(lender.partition or "default", lender.image, lender.python or "python"))
 
 
 def _repeat_losses() -> None:

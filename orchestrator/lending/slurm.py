@@ -7,11 +7,11 @@ another shape of JSON, and some are built without it.
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from orchestrator.lending.port import Grant, GrantState, NoAnswer, PilotRequest, Refused
-from orchestrator.lending.script import pilot_script
 
 ANSWERS_WITHIN_S = 30.0
 _FORMAT = "%i|%T|%j|%S|%e|%N|%r"  # the reason last: it is the only text that may hold a bar
@@ -25,6 +25,20 @@ _NOT_REFUSED = re.compile(
     re.IGNORECASE,
 )
 _SSH_FAILED = 255
+# What an allocation runs: it joins as a server, and leaves nothing behind.  Slurm names the allocation's GPUs by their
+# numbers on the server.
+_SCRIPT = """#!/bin/sh
+umask 077
+HOME="${{HOME:-/tmp}}" PATH="${{PATH:-/usr/local/bin:/usr/bin:/bin}}"
+export HOME PATH
+folder=$(mktemp -d "${{TMPDIR:-/tmp}}/berth-pilot-XXXXXX") || exit 1
+cat >"$folder/token" <<'TOKEN'
+{token}
+TOKEN
+export BERTH_HOME="$folder/home" BERTH_DEVICES={devices} BERTH_CPU_SLOTS=0
+exec {python} -m orchestrator.management pilot {head} --token-file "$folder/token" --name {name} \\
+  --folder "$folder" --lasts-s {lasts_s}
+"""
 
 
 class Partition(NamedTuple):
@@ -130,3 +144,18 @@ def _last_line(text: str) -> str:
     """What the command says, in its own words; the last line has the cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[-2:])[:400] if lines else "It failed without a word."
+
+
+def pilot_script(wish: PilotRequest, python: str = "") -> str:
+    """The batch script of a pilot.
+
+    The token stands in the script, which Slurm shows to its owner and its administrators alone.
+    """
+    return _SCRIPT.format(
+        token=wish.token,
+        devices=shlex.quote(wish.devices),
+        python=shlex.quote(python or sys.executable),
+        head=shlex.quote(wish.head),
+        name=shlex.quote(wish.name),
+        lasts_s=wish.longest_s,
+    )

@@ -4,7 +4,7 @@ from orchestrator.models.attempts import Attempt, AttemptState, Checkpoint, Exit
 from orchestrator.models.audit import AppendOnly, AuditEntry
 from orchestrator.models.bookings import Booking, BookingKind
 from orchestrator.models.checkouts import Checkout, CheckoutState
-from orchestrator.models.credentials import AgentRules, IdempotencyKey, JobSecret, Scope, Token
+from orchestrator.models.credentials import AgentRules, IdempotencyKey, JobSecret, Scope, SessionPass, Token
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.environments import Environment, EnvironmentState
 from orchestrator.models.events import JobEvent
@@ -28,7 +28,7 @@ from orchestrator.models.jobs import (
 )
 from orchestrator.models.ledger import DeviceSpan, Use
 from orchestrator.models.lending import Lender, LendingSystem, Pilot, PilotState
-from orchestrator.models.model_versions import ModelVersion
+from orchestrator.models.model_versions import ModelRecipe, ModelVersion, RecipeOutcome
 from orchestrator.models.notices import Notice, NoticeTarget, Occasion
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
 from orchestrator.models.people import Invitation, LastSeen, Person, PoolRight, Right, Role, SignInFailure
@@ -45,7 +45,6 @@ from orchestrator.models.pools import (
 )
 from orchestrator.models.projects import MemberRole, Project, ProjectMember
 from orchestrator.models.quotas import Quota
-from orchestrator.models.recipes import ModelRecipe, RecipeOutcome
 from orchestrator.models.scheduling import (
     LoneRun,
     OwnerUse,
@@ -55,7 +54,6 @@ from orchestrator.models.scheduling import (
     StartPromise,
 )
 from orchestrator.models.services import Service, ServiceKey, ServiceReplica, ServiceState
-from orchestrator.models.sessions import SessionPass
 from orchestrator.models.sharing import LinkKind, Note, ShareLink
 from orchestrator.models.sweeps import SETTINGS_VARIABLE, RungReport, Sweep, SweepState, SweepTrial
 

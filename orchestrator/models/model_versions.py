@@ -1,4 +1,4 @@
-"""Versions of models: where the files of a dataset came from, when they are a checkpoint that somebody chose."""
+"""Versions of models, which are datasets made of a checkpoint, and the recipes: jobs that were made from a model."""
 
 from typing import ClassVar, Self
 
@@ -34,3 +34,37 @@ class ModelVersion(models.Model):
 
     def __str__(self) -> str:
         return self.dataset.reference
+
+
+class RecipeOutcome(models.TextChoices):
+    MADE = "made"  # its gate passed, and the result is a model
+    MEASURED = "measured"  # there was only something to tell
+    GATE_FAILED = "gate_failed"  # its checkpoint is kept with the job, and no model was made
+    NOT_KEPT = "not_kept"  # the result could not become a model
+    JOB_ENDED = "job_ended"  # the job failed, was cancelled or is gone
+
+
+class ModelRecipe(models.Model):
+    """One job made from a model, with its report and the model that came of it.
+
+    The row outlives its job and its source, so a model always tells how it was made.
+    """
+
+    kind = models.CharField(max_length=16)
+    source = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="recipes")
+    source_reference = models.CharField(max_length=300)
+    job = models.OneToOneField(Job, null=True, on_delete=models.SET_NULL, related_name="recipe")
+    options = models.JSONField(default=dict)
+    result_name = models.CharField(max_length=64, blank=True)  # empty: it makes no model
+    result = models.OneToOneField(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="made_by")
+    outcome = models.CharField(max_length=16, choices=RecipeOutcome, blank=True)  # empty: not yet
+    error = models.TextField(blank=True)  # why the result could not be kept
+    report = models.JSONField(default=dict)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, db_index=True)
+
+    class Meta:
+        ordering: ClassVar = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.source_reference}"

@@ -4,18 +4,16 @@ Pages, REST, mail and commands ask here; nothing that is said here is ever store
 by it. Importing the package registers the words of all codes.
 """
 
-from orchestrator.sentences import endings, events, federations, remarks, services, sweeps, unsupervised
+from orchestrator.sentences import controllers, endings, events, remarks, unsupervised
 from orchestrator.sentences.table import TABLE, say, say_json
 
 __all__ = [
     "TABLE",
+    "controllers",
     "endings",
     "events",
-    "federations",
     "remarks",
     "say",
     "say_json",
-    "services",
-    "sweeps",
     "unsupervised",
 ]

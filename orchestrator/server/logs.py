@@ -1,9 +1,10 @@
-"""Log formats of our own processes: lines for people, or JSON for a collector.
+"""Logs of our own processes: what is written, and as lines for people or as JSON for a collector.
 
 Logs contain text from users, so control characters are escaped.
 """
 
 import logging
+from collections.abc import Mapping
 
 
 def _shown(character: str) -> str:
@@ -37,3 +38,19 @@ def json_lines() -> logging.Formatter:
             structlog.processors.JSONRenderer(),
         ],
     )
+
+
+def django_settings(log_format: str) -> Mapping[str, object]:
+    """The setting ``LOGGING``.
+
+    Args:
+        log_format: ``text`` or ``json``.
+    """
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"text": {"()": TextLines}, "json": {"()": json_lines}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": log_format}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {"orchestrator": {"level": "INFO"}, "dashboard": {"level": "INFO"}},
+    }

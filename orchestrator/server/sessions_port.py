@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from orchestrator.server.environment import Environment
 from orchestrator.server.protocols import BoundedHttp, ReleasingWebSocket
-from orchestrator.sessions import second_port
+from orchestrator.sessions.addresses import note_port_problem
 from orchestrator.sessions.proxy.door import door
 from orchestrator.sessions.proxy.plain import Receive, Send
 from orchestrator.sessions.proxy.websockets import MESSAGE_BYTES
@@ -69,7 +69,7 @@ class SessionsPort:
             )
             logger.error("%s", problem)
         with contextlib.suppress(OSError):  # the disk is full: the log has it
-            second_port.note_problem(environment.home.services, problem)
+            note_port_problem(environment.home.services, problem)
         if listener is None:
             return
         self._server = _Beside(_config(environment))

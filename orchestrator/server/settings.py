@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.exceptions import WrongSetting
 from orchestrator.people import single_sign_on
+from orchestrator.server import logs
 from orchestrator.server.environment import read_environment
 from orchestrator.store.files.durable import read_or_create
 
@@ -153,14 +154,4 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024  # JSON bodies; files stream to d
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
 DATA_UPLOAD_MAX_NUMBER_FILES = 8
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "text": {"()": "orchestrator.server.logs.TextLines"},
-        "json": {"()": "orchestrator.server.logs.json_lines"},
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": ENVIRONMENT.log_format}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"orchestrator": {"level": "INFO"}, "dashboard": {"level": "INFO"}},
-}
+LOGGING = logs.django_settings(ENVIRONMENT.log_format)

@@ -4,6 +4,7 @@ Everything is derived from rows, and each step may be repeated; the agent calls 
 begins the first replica itself, so that nobody waits for that second.
 """
 
+import http.client
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -20,11 +21,13 @@ from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.models import FINAL_STATES, Job, JobState, Service, ServiceReplica, ServiceState
 from orchestrator.sentences import say_json
-from orchestrator.services.health import is_ready
+from orchestrator.sessions.proxy.upstream import NotListening, connect
+from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 logger = logging.getLogger(__name__)
 
 ACTOR = "service"
+ANSWERS_WITHIN_S = 2.0  # a replica, when it is asked whether it is ready
 MOST_FAILURES = 3
 WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
 LEAST_IDLE_S = 3.0  # the row learns of waiting requests once a second, or later on a busy machine
@@ -110,6 +113,28 @@ def look_at_replicas(service: Service, now: datetime) -> bool:
             replica.save(update_fields=["ready_attempt", "ready_at"])
             found = True
     return found
+
+
+def is_ready(folder: AttemptFolder, path: str) -> bool:
+    """Whether the replica of this attempt takes connections, and answers its health path where it has one.
+
+    Waits for up to ``ANSWERS_WITHIN_S``.
+    """
+    try:
+        opened = connect(folder)
+    except NotListening:
+        return False
+    with opened:
+        if not path:
+            return True
+        opened.settimeout(ANSWERS_WITHIN_S)
+        asking = http.client.HTTPConnection("service", timeout=ANSWERS_WITHIN_S)
+        asking.sock = opened
+        try:
+            asking.request("GET", path, headers={"Connection": "close"})
+            return 200 <= asking.getresponse().status < 300
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def begin_first(service: Service) -> None:

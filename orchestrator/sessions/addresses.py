@@ -1,7 +1,8 @@
-"""Where sessions are reached: each one's address, and which session an address of the second port means."""
+"""Where sessions are reached: each one's address, the session that an address means, and why the port may be closed."""
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 from uuid import UUID
 
@@ -9,8 +10,10 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from orchestrator.jobs.launch.session_programs import base_path
+from orchestrator.store.files.durable import write_durably
 
 LONGEST_PATH_BYTES = 8192
+_PORT_PROBLEM = "sessions-port.problem"  # the web process writes it, which opens the port
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _LABEL = re.compile(_UUID)
 _PREFIX = re.compile(rf"/s/({_UUID})/")
@@ -110,3 +113,24 @@ def check_path(raw_path: bytes) -> None:
         raise WrongAddress(
             "This path has a segment . or .., which the program could follow out of the session."
         )
+
+
+def note_port_problem(folder: Path, sentence: str) -> None:
+    """Keep why the second port cannot be used, for all other processes; an empty sentence: it can.
+
+    Args:
+        folder: of the services' files.
+    """
+    if sentence:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(folder / _PORT_PROBLEM, sentence.encode())
+    else:
+        (folder / _PORT_PROBLEM).unlink(missing_ok=True)
+
+
+def port_problem(folder: Path) -> str:
+    """Why browsers reach no session, with what to do; empty if they do, or if no port is set."""
+    try:
+        return (folder / _PORT_PROBLEM).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.engines import Engine, order_of
-from orchestrator.jobs.launch.engines.local import LocalEngine
+from orchestrator.jobs.launch.engines.servers import LocalEngine
 from orchestrator.models import Attempt, Job
 from orchestrator.nodes.port import LocalPort
 from orchestrator.supervisor.protocol.folder import AttemptFolder

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestrator.jobs.launch.engines.remote import RemoteEngine
+from orchestrator.jobs.launch.engines.servers import RemoteEngine
 from orchestrator.links.attempts import LinkedAttempt
 from orchestrator.links.lease import NodeLease
 from orchestrator.nodes.places import places_here

@@ -20,8 +20,7 @@ from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.environments import building, preparing, requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.images import asking
-from orchestrator.jobs.environments.images.failures import CannotGet
-from orchestrator.jobs.environments.images.layers import Room, Rootfs
+from orchestrator.jobs.environments.images.layers import CannotGet, Room, Rootfs
 from orchestrator.jobs.launch import driver, images, isolation, launcher
 from orchestrator.jobs.launch.start import CannotLaunch, Started
 from orchestrator.models import Environment, EnvironmentState, ExitKind, Job, JobState

@@ -18,8 +18,13 @@ from orchestrator.models import Job, JobState, Pool
 from orchestrator.server.doctor.processes import check_sessions_port
 from orchestrator.server.environment import SessionsSetting, read_environment
 from orchestrator.server.sessions_port import SessionsPort
-from orchestrator.sessions import second_port
-from orchestrator.sessions.addresses import WrongAddress, address_of, place_of
+from orchestrator.sessions.addresses import (
+    WrongAddress,
+    address_of,
+    note_port_problem,
+    place_of,
+    port_problem,
+)
 from orchestrator.spec.job_spec import JobSpec
 
 ID = "01890000-0000-7000-8000-000000000001"
@@ -113,7 +118,7 @@ async def test_a_port_that_is_taken_is_said_where_its_operator_looks(home, setti
         )
         await SessionsPort()._open(settings.ENVIRONMENT)
 
-    problem = second_port.problem(home.services)
+    problem = port_problem(home.services)
     assert problem.startswith(
         f"Sessions cannot be opened in browsers: port {port} on 127.0.0.1 cannot be used"
     )
@@ -124,11 +129,11 @@ async def test_a_port_that_is_taken_is_said_where_its_operator_looks(home, setti
     opened = SessionsPort()
     await opened._open(settings.ENVIRONMENT)
     await opened._close()
-    assert second_port.problem(home.services) == ""
+    assert port_problem(home.services) == ""
 
 
 def test_page_says_that_the_port_is_taken(ada, reader_of, home):
-    second_port.note_problem(home.services, "Port 8266 is taken.")
+    note_port_problem(home.services, "Port 8266 is taken.")
 
     assert "Port 8266 is taken." in reader_of(ada).get("/sessions").content.decode()
 

@@ -21,7 +21,7 @@ from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Job, Outbox
 from orchestrator.nodes.reports import Report, read_reports
-from orchestrator.sessions import second_port
+from orchestrator.sessions.addresses import port_problem
 from orchestrator.store.backup_record import last_backup
 
 router = health.router  # the route is one of health's
@@ -80,7 +80,7 @@ def _part(
 
 
 def _web() -> PartOut:
-    problem = second_port.problem(settings.HOME.services)
+    problem = port_problem(settings.HOME.services)
     return _part(
         "web",
         "warning" if problem else "ok",

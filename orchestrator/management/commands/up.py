@@ -19,7 +19,7 @@ from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.models import Attempt
 from orchestrator.server.operation import first_start
 from orchestrator.server.operation.services import CannotStart, Services
-from orchestrator.sessions import second_port
+from orchestrator.sessions.addresses import port_problem
 
 WATCH_EVERY_S = 0.25
 
@@ -94,7 +94,7 @@ class Command(BaseCommand):
     def _serve(self, services: Services, **options: Any) -> None:
         address = f"http://localhost:{settings.ENVIRONMENT.port}/"
         self._tell(f"Berth is at {address}  (web, worker, agent and Redis answer; Ctrl-C stops them)")
-        if problem := second_port.problem(settings.HOME.services):
+        if problem := port_problem(settings.HOME.services):
             self._tell(problem)
         follow = example.ExampleJob(self._tell, address) if options["example"] else None
         while not self.stopping:

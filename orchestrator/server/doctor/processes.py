@@ -16,7 +16,7 @@ from berth.words import server_command
 from orchestrator.agent import lock
 from orchestrator.models import Attempt
 from orchestrator.server.doctor.findings import Finding
-from orchestrator.sessions import second_port
+from orchestrator.sessions.addresses import port_problem
 from orchestrator.supervisor.linux.processes import environ
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.orders import order_stop
@@ -101,7 +101,7 @@ def _knows_secrets(pids: list[int]) -> bool:
 
 def check_sessions_port() -> Iterator[Finding]:
     """Browsers reach sessions."""
-    if sentence := second_port.problem(settings.HOME.services):
+    if sentence := port_problem(settings.HOME.services):
         yield Finding("F69", sentence)
 
 

@@ -14,8 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, cast
 
-from orchestrator.jobs.environments.images.failures import CannotGet
-from orchestrator.jobs.environments.images.layers import READ_BYTES, Rootfs
+from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Rootfs
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES
 
 _GZIP = b"\x1f\x8b"

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from orchestrator.jobs.environments.images.failures import CannotGet
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.supervisor.sandbox.image import resolve
 
@@ -22,6 +21,14 @@ READ_BYTES = 1024**2
 _HIDES = ".wh."  # a file of this name hides what it names in the layers below
 _HIDES_ALL = ".wh..wh..opq"
 _OWN_FILE, _OWN_FOLDER = 0o600, 0o700
+
+
+class CannotGet(Exception):
+    """An image cannot be had: a cause to decide by, and words for people."""
+
+    def __init__(self, cause: str, words: str) -> None:
+        super().__init__(words)
+        self.cause = cause
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from orchestrator.jobs.environments.images import archives
-from orchestrator.jobs.environments.images.failures import CannotGet
-from orchestrator.jobs.environments.images.layers import READ_BYTES, Room, Rootfs
+from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Room, Rootfs
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES, Registry
 from orchestrator.people.notices.reach import Unreachable, guard_sockets
 from orchestrator.spec.images import ARCHIVE, LAYOUT, ImageName, read_image

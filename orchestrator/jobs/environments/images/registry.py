@@ -15,7 +15,7 @@ from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import IO, Self
 from urllib.parse import urlencode, urlsplit
 
-from orchestrator.jobs.environments.images.failures import CannotGet
+from orchestrator.jobs.environments.images.layers import CannotGet
 from orchestrator.spec.images import DOCKER_HUB, ImageName
 
 PATIENCE_S = 60.0  # of one answer

@@ -1,12 +1,12 @@
 """Engines: what starts an attempt's supervisor on a node and carries orders to it.
 
-Queue, placement, launch record and checkpoints are Berth's own on every engine. ``local`` is this server; ``remote`` is
-every other, and each run over several, whose links keep copies here, so logs and checkpoints of any attempt are read as local files.
+Queue, placement, launch record and checkpoints are Berth's own on every engine. ``LocalEngine`` is this server's;
+``RemoteEngine`` has every other server and each run over several. Their links keep copies here, so logs and checkpoints
+of any attempt are read as local files.
 """
 
-from orchestrator.jobs.launch.engines.local import LocalEngine
 from orchestrator.jobs.launch.engines.port import Engine, order_of, read_whole
-from orchestrator.jobs.launch.engines.remote import RemoteEngine
+from orchestrator.jobs.launch.engines.servers import LocalEngine, RemoteEngine
 from orchestrator.models import LOCAL_NODE, Attempt
 from orchestrator.nodes.runs import NoShell, NotStarted, Order
 

@@ -1,20 +1,37 @@
-"""The engine of another server: orders lie in the copy of the attempt, which the link of its node keeps here."""
+"""The engines of servers: of this one, whose supervisors share our files, and of any other.
+
+Orders for another server lie in the copy of the attempt, which the link of its node keeps here.
+"""
 
 import socket
 import time
 from collections.abc import Mapping
 
-from orchestrator.jobs.launch.engines.local import LocalEngine
+from django.conf import settings
+
 from orchestrator.nodes.copies import Copy
-from orchestrator.nodes.runs import NoShell, NotStarted, Order
+from orchestrator.nodes.runs import NoShell, NotStarted, Order, Runs
+from orchestrator.store.layout import Home
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.orders import order_checkpoint, order_stop
 
 STARTS_WITHIN_S = 5.0  # for which the launching worker waits; the node may take longer
 
 
+class LocalEngine(Runs):
+    """``Engine`` over the attempts' folders of this server, with detached supervisors."""
+
+    def __init__(self) -> None:
+        """Nothing is opened: the state folder is the settings' own at each call."""
+
+    @property
+    def home(self) -> Home:
+        home: Home = settings.HOME
+        return home
+
+
 class RemoteEngine(LocalEngine):
-    """``Engine`` over the copies; stop, checkpoint and profile are orders that the link passes on."""
+    """``Engine`` over the copies of another server's attempts; stop, checkpoint and profile are orders that the link passes on."""
 
     def start(self, order: Order, secrets: Mapping[str, str]) -> None:
         # The link reads the secrets itself, so that none of them lies in a file.
