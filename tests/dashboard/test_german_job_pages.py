@@ -4,9 +4,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
-from django.utils import translation
 
-from dashboard.pages.whatif import _variant
 from orchestrator.models import JobState
 from tests.dashboard.markup import html_of
 
@@ -85,22 +83,6 @@ def test_the_style_sheet_finds_a_cell_in_every_language(german, reader, ada, mak
         html = html_of(client.get(reverse("jobs")))
         assert ' of-state" data-label="' in html
         assert ' of-devices" data-label="' in html
-
-
-@pytest.mark.parametrize(
-    ("kept", "said"),
-    [
-        ("as it is now", "wie er jetzt ist"),
-        ("2 devices more", "2 Geräte mehr"),
-        ("1 device fewer", "1 Gerät weniger"),
-        ("1,200 devices cut into 7", "1,200 Geräte in 7 geteilt"),
-    ],
-)
-def test_the_variants_of_a_kept_answer_are_said_in_the_readers_language(kept, said):
-    with translation.override("de"):
-        assert _variant(kept) == said
-    with translation.override("en"):
-        assert _variant(kept) == kept
 
 
 def test_a_warning_about_a_script_is_said_in_german(german, make_device):
