@@ -12,6 +12,7 @@ from tests.system.server import REPOSITORY
 
 TEMPLATES = sorted((REPOSITORY / "templates").rglob("*.html"))
 MODULES = sorted((REPOSITORY / "dashboard").rglob("*.py"))
+STYLES = sorted((REPOSITORY / "static/css").glob("*.css"))
 GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
 # Django's own page of its back door, and a document for programs.
 NOT_OURS = {"admin/base_site.html", "ninja/swagger.html"}
@@ -103,6 +104,15 @@ def test_every_mark_of_a_template_has_its_german(path: Path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_mark_of_a_module_has_its_german(path: Path):
     assert sorted(text for text in marked_in_module(path) if not GERMAN.get(text)) == []
+
+
+@pytest.mark.parametrize("path", STYLES, ids=lambda path: path.name)
+def test_a_style_sheet_writes_no_words_of_its_own(path: Path):
+    """Words come from attributes, which a template translates."""
+    contents = re.findall(r"\bcontent:([^;}]*)", path.read_text())
+    quoted = [text for content in contents for text in re.findall(r'"([^"]*)"', content)]
+
+    assert [text for text in quoted if re.search("[A-Za-z]", text)] == []
 
 
 def values_of(text: str) -> set[str]:
