@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.translations import catalog
+from deploy.translations import catalog, read
+from orchestrator.models import AttemptState, JobState
 from tests.dashboard.page_texts import marked_in_module, marked_in_template, unmarked_in_template
 from tests.system.server import REPOSITORY
 
@@ -14,6 +15,7 @@ TEMPLATES = sorted((REPOSITORY / "templates").rglob("*.html"))
 MODULES = sorted((REPOSITORY / "dashboard").rglob("*.py"))
 STYLES = sorted((REPOSITORY / "static/css").glob("*.css"))
 GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
+SCRIPTS = read(REPOSITORY / "orchestrator/locale/de/scripts.po")
 # Django's own page of its back door, and a document for programs.
 NOT_OURS = {"admin/base_site.html", "ninja/swagger.html"}
 # Names and units, the same in every language.
@@ -113,6 +115,15 @@ def test_a_style_sheet_writes_no_words_of_its_own(path: Path):
     quoted = [text for content in contents for text in re.findall(r'"([^"]*)"', content)]
 
     assert [text for text in quoted if re.search("[A-Za-z]", text)] == []
+
+
+@pytest.mark.parametrize("state", [*JobState, *AttemptState])
+def test_a_state_has_one_german_word_wherever_it_stands(state: str):
+    """By its code, in words, and in scripts."""
+    words = {GERMAN.get(state), GERMAN.get(state.replace("_", " ")), SCRIPTS.get(state, GERMAN.get(state))}
+
+    assert len(words) == 1
+    assert None not in words
 
 
 def values_of(text: str) -> set[str]:
