@@ -12,6 +12,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs.launch import isolation
+from orchestrator.models import AdminState, Device, JobState
 from orchestrator.sentences import say
 from orchestrator.sentences.waits import say_wait
 from tests.sentences.sentence_texts import said_in, texts_in
@@ -99,3 +100,22 @@ def test_the_palette_finds_places_and_actions_by_german_words(home, client, ada,
     assert ("Warteschlange", "dorthin") in found("warte")
     assert ("digits abbrechen", f"#{job.short_id} wartet") in found("abbrechen digits")
     assert ("digits abbrechen", f"#{job.short_id} wartet") in found("cancel digits")
+
+
+@pytest.mark.django_db
+def test_a_device_is_enabled_by_the_german_word_of_its_page_which_is_not_that_of_jobs(
+    home, client, root, make_job, make_device
+):
+    make_job(owner=root, state=JobState.HELD)
+    device = make_device(0)
+    Device.objects.update(admin_state=AdminState.DRAINING)
+    client.force_login(root)
+    client.cookies["berth_language"] = "de"
+    word = GERMAN["Enable"]
+
+    hits = client.get("/api/v1/search", {"q": f"{word} GPU 0"}).json()["results"]
+    page = client.get(f"/devices/{device.pk}").content.decode()
+
+    assert [hit["title"] for hit in hits if hit["kind"] == "action"] == ["simulierte GPU 0 aktivieren"]
+    assert word in page
+    assert GERMAN["Release"] != word
