@@ -18,7 +18,7 @@ from orchestrator.exceptions import Forbidden, Malformed, Sentence
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.scheduler.forecast import replay_runs
-from orchestrator.scheduler.forecast.replay_runs import ReplayState
+from orchestrator.scheduler.forecast.replay_runs import ReplayState, StoredAnswer
 from orchestrator.scheduler.forecast.replays import Question
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 from orchestrator.sentences.errors import messages_of, said
@@ -51,14 +51,14 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
     pools = _operated(request)
     if question.pool not in pools:
         raise Http404
-    found = replay_runs.read_answer(key) if state == ReplayState.DONE else {}
+    found: StoredAnswer = replay_runs.read_answer(key) if state == ReplayState.DONE else {}
     answer = found.get("answer")
     page = _show(
         request,
         pools,
         fields={"pool": question.pool, "days": str(question.days)},
         state=state,
-        problem=said(found.get("problem", "")),
+        problem=said(replay_runs.problem_of(found)),
         rows=_rows(question, answer["rows"]) if answer else [],
         job_count=answer["jobs"] if answer else 0,
         device_count=answer["devices"] if answer else 0,

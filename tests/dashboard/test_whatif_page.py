@@ -1,5 +1,6 @@
 """The page of what-ifs: for operators, and it never waits for a replay itself."""
 
+import json
 import subprocess
 from datetime import timedelta
 from typing import Any
@@ -121,6 +122,33 @@ def test_a_question_of_an_earlier_version_is_read_without_the_names_of_its_varia
     question = Question.read({"pool": "default", "days": 7, "until_s": 0.0, "variants": [variant]})
 
     assert question.variants == [Variant(more_devices=2)]
+
+
+def test_why_nothing_can_be_replayed_is_said_in_the_language_of_the_reader(reader, root, make_device, asked):
+    make_device(0)
+    page = reader(root)
+
+    sent = page.post("/usage/what-if", FORM)
+    replay_runs.work_on(asked[0])
+
+    english = html_of(page.get(sent["Location"]))
+    page.cookies["berth_language"] = "de"
+    german = html_of(page.get(sent["Location"]))
+    assert "Pool default has no job that ended in the last 7 days; there is nothing to replay." in english
+    assert "Pool default hat keinen Job, der in den letzten 7 Tagen endete" in german
+
+
+def test_the_problem_of_an_answer_of_an_earlier_version_is_shown_as_it_was_kept(
+    reader, root, make_device, asked
+):
+    make_device(0)
+    page = reader(root)
+
+    sent = page.post("/usage/what-if", FORM)
+    kept = {"problem": "Pool default has no device; there is nothing to replay."}
+    (replay_runs.folder() / f"{asked[0]}.json").write_text(json.dumps(kept))
+
+    assert kept["problem"] in html_of(page.get(sent["Location"]))
 
 
 def test_the_same_question_is_not_replayed_twice(reader, root, an_ended_job, asked):

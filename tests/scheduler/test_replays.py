@@ -215,7 +215,7 @@ def test_a_replay_that_cannot_be_answered_keeps_its_sentence(home, question, mon
 
     replay_runs.work_on(key)
 
-    assert "nothing to replay" in replay_runs.read_answer(key)["problem"]
+    assert "nothing to replay" in replay_runs.problem_of(replay_runs.read_answer(key))
 
 
 def test_replay_whose_process_died_has_failed_and_is_restarted(home, question, monkeypatch):
@@ -250,4 +250,4 @@ def test_the_process_of_a_replay_runs_by_itself(home, question, tmp_path):
         timeout=PATIENCE_S,
     )
 
-    assert "nothing to replay" in replay_runs.read_answer(question.key)["problem"]
+    assert "nothing to replay" in replay_runs.problem_of(replay_runs.read_answer(question.key))
