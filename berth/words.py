@@ -182,10 +182,11 @@ def plural(count: int, one: str, many: str = "") -> str:
 def listed(labels: Sequence[str]) -> str:
     """List devices by label, with the noun once: GPUs 0, 1, 3."""
     parts = []
-    for noun, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
+    for named, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
         numbers = [number for _, _, number in group]
-        named = text(noun + "s" if len(numbers) > 1 else noun) if noun else ""
-        parts.append(f"{named} {', '.join(numbers)}".strip())
+        server, colon, noun = named.rpartition(": ")
+        said = text(noun + "s" if len(numbers) > 1 else noun) if noun else ""
+        parts.append(f"{server}{colon}{said} {', '.join(numbers)}".strip())
     return ", ".join(parts)
 
 

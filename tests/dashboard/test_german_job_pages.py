@@ -85,6 +85,17 @@ def test_the_style_sheet_finds_a_cell_in_every_language(german, reader, ada, mak
         assert ' of-devices" data-label="' in html
 
 
+def test_the_devices_of_a_job_are_named_in_german_on_its_report_and_on_its_charts(german, make_attempt, home):
+    job = make_attempt(state=JobState.RUNNING).job
+
+    report = html_of(german.get(reverse("job-report", args=[job.pk])))
+    charts = german.get(reverse("job-devices", args=[job.pk])).json()
+
+    assert "simulierte GPU 0" in report
+    assert "simulated GPU" not in report
+    assert [device["label"] for device in charts["devices"]] == ["simulierte GPU 0"]
+
+
 def test_a_warning_about_a_script_is_said_in_german(german, make_device):
     make_device(0)
     broken = SimpleUploadedFile("train.py", b"def (:\n")

@@ -87,6 +87,15 @@ def test_a_history_is_said_in_the_language_of_whoever_reads_it():
     assert say(retried) == "The script raised KeyError: 'x' on rank 1. Retry 1 of 3 now."
 
 
+def test_devices_of_other_servers_are_listed_in_german():
+    labels = ["gpu2: simulated GPU 0", "gpu2: simulated GPU 1", "gpu3: CPU slot 1"]
+
+    with translation.override("de"):
+        said = words.listed(labels)
+
+    assert said == "gpu2: simulierte GPUs 0, 1, gpu3: CPU-Platz 1"
+
+
 @pytest.mark.django_db
 def test_the_palette_finds_places_and_actions_by_german_words(home, client, ada, make_job):
     job = make_job(name="digits", owner=ada)
