@@ -11,6 +11,11 @@ def _stopped(by: str) -> str:
     return text("Stopped by {by}, with all its jobs.", by=by)
 
 
+@says(FederationFact.FAILED_AT_START)
+def _failed_at_start() -> str:
+    return text("Stopped by an error at its start, with all its jobs.")
+
+
 @says(FederationFact.SERVER_ENDED)
 def _server_ended(state: str, error: str) -> str:
     return text(

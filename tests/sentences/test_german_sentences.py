@@ -9,7 +9,7 @@ from django.utils import translation
 from berth import words
 from deploy.translations import catalog
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import FederationFact, Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import AdminState, Device, JobState
@@ -74,6 +74,16 @@ def test_a_waiting_job_says_why_in_german():
     assert say_wait("devices", facts, now_s=0.0).startswith(
         "Waits for 2 simulated GPUs; 1 is free, 1 is kept"
     )
+
+
+def test_a_federation_that_failed_at_its_start_says_so_in_german():
+    failed = fact(FederationFact.FAILED_AT_START)
+
+    with translation.override("de"):
+        german = say(failed)
+
+    assert german == "Durch einen Fehler beim Start gestoppt, mit allen Jobs."
+    assert say(failed) == "Stopped by an error at its start, with all its jobs."
 
 
 def test_a_history_is_said_in_the_language_of_whoever_reads_it():
