@@ -117,6 +117,20 @@ def test_a_style_sheet_writes_no_words_of_its_own(path: Path):
     assert [text for text in quoted if re.search("[A-Za-z]", text)] == []
 
 
+# Words that once stood beside the one that all texts use: abschicken, Besitzer, Supervisor, Admin, Kurven.
+OTHER_WORDS = re.compile(r"einreich|eingereicht|Eigentümer|Aufseher|Administration|Diagramm", re.IGNORECASE)
+
+
+def test_one_thing_has_one_german_word():
+    told = [*GERMAN.values(), *SCRIPTS.values()]
+
+    assert [german for german in told if OTHER_WORDS.search(german)] == []
+
+
+def test_a_failure_that_waits_for_its_retry_is_not_called_a_pause():
+    assert "paus" not in GERMAN["backoff"].lower()
+
+
 @pytest.mark.parametrize("state", [*JobState, *AttemptState])
 def test_a_state_has_one_german_word_wherever_it_stands(state: str):
     """By its code, in words, and in scripts."""
