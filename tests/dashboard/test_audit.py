@@ -197,7 +197,6 @@ def acts(home, root, ada, make_job, make_device) -> list[Callable[[], object]]:
     request.user = root
 
     def book() -> None:
-        times = {"start": start, "until": start + timedelta(hours=1)}
         booking = calendar.make(
             root,
             devices=1,
@@ -205,7 +204,8 @@ def acts(home, root, ada, make_job, make_device) -> list[Callable[[], object]]:
             name="course",
             kind=BookingKind.RESERVATION,
             pool=device.pool,
-            **times,
+            start=start,
+            until=start + timedelta(hours=1),
         )
         calendar.change(booking, by=root, name="lesson")
         calendar.remove(booking, by=root)
