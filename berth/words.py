@@ -15,6 +15,12 @@ MIB = 1024**2
 NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by their names in the API
 
 
+FREE_OF = {  # whole texts: in other languages the noun changes with the sentence
+    "GPUs": "of {total} GPUs free",
+    "CPU slots": "of {total} CPU slots free",
+    "devices": "of {total} devices free",
+    "device": "of {total} device free",
+}
 _CLONE = Path(__file__).resolve().parents[1]
 _BY_MAKE = ("up", "down", "demo", "torch", "install-service")
 SERVER_COMMANDS = (
@@ -140,11 +146,12 @@ def capacity(
     """Sum up what somebody could start now, after the number of free devices: (2) of 8 GPUs free, 3 kept.
 
     Args:
+        noun: one of ``FREE_OF``.
         open_to: kept devices that short jobs may take, and the time limit below which a job is short.
         beyond: devices that are free but above their limit, and that limit.
         claimable_bytes: the most that a job could claim on a shared device.
     """
-    parts = [text("of {total} {devices} free", total=total, devices=noun)]
+    parts = [text(FREE_OF[noun], total=total)]
     if kept:
         parts.append(_kept(kept, *open_to))
     if beyond[0]:
@@ -175,10 +182,11 @@ def plural(count: int, one: str, many: str = "") -> str:
 def listed(labels: Sequence[str]) -> str:
     """List devices by label, with the noun once: GPUs 0, 1, 3."""
     parts = []
-    for noun, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
+    for named, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
         numbers = [number for _, _, number in group]
-        named = text(noun + "s" if len(numbers) > 1 else noun) if noun else ""
-        parts.append(f"{named} {', '.join(numbers)}".strip())
+        server, colon, noun = named.rpartition(": ")
+        said = text(noun + "s" if len(numbers) > 1 else noun) if noun else ""
+        parts.append(f"{server}{colon}{said} {', '.join(numbers)}".strip())
     return ", ".join(parts)
 
 

@@ -82,7 +82,8 @@ class _Audited:
 
 
 def _note(request: HttpRequest, obj: Model, what: str, details: str) -> None:
-    kind = str(obj._meta.verbose_name)
+    with audit.in_english():
+        kind = str(obj._meta.verbose_name)
     action = f"{kind.replace(' ', '_')}.{what}"
     text = f"{what.capitalize()} in the admin pages{details}."
     audit.record(

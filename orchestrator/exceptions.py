@@ -23,6 +23,23 @@ class Sentence(str):
         made.template, made.values = template, values
         return made
 
+    def as_json(self) -> dict[str, Any]:
+        """For files, so that it can be said in another language later."""
+        values = {
+            name: value.as_json() if isinstance(value, Sentence) else value
+            for name, value in self.values.items()
+        }
+        return {"template": self.template, "values": values}
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """What ``as_json`` made."""
+        values = {
+            name: cls.read(value) if isinstance(value, Mapping) else value
+            for name, value in stored["values"].items()
+        }
+        return cls(stored["template"], **values)
+
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """For copies of it, which are made of the same."""
         return (self.template,), dict(self.values)

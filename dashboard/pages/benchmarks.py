@@ -189,8 +189,7 @@ def _in_readers_language(figures: list[Figure]) -> list[Figure]:
         title, unit = figure["layout"]["title"], figure["layout"]["yaxis"]["title"]
         title["text"], unit["text"] = _(title["text"]), _(unit["text"])
         for trace in figure["data"]:
-            size = trace["name"].rpartition(" ")[2]
-            trace["name"] = _("batch size {size}").format(size=size)
+            trace["name"] = _("batch size {size}").format(size=trace["meta"]["batch_size"])
     return figures
 
 

@@ -34,6 +34,9 @@ def documentation(request: HttpRequest, path: str = "") -> HttpResponse:
     kind, _ = mimetypes.guess_type(file.name)
     answer = HttpResponse(file.read_bytes(), content_type=kind or "application/octet-stream")
     if kind == "text/html":
+        answer.headers["Content-Language"] = (
+            "en"  # as it was written, in whatever language its reader has pages
+        )
         answer.headers["Content-Security-Policy"] = _policy(file, file.stat().st_mtime_ns)
     elif "assets" in file.relative_to(site).parts:
         answer.headers["Cache-Control"] = HASHED_FOREVER

@@ -36,7 +36,12 @@ def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
         device = lease.device
         entry = devices.setdefault(
             device.pk,
-            {"id": device.pk, "label": device.label, "total_bytes": device.memory_bytes, "spans": []},
+            {
+                "id": device.pk,
+                "label": words.labelled(device.label),
+                "total_bytes": device.memory_bytes,
+                "spans": [],
+            },
         )
         entry["spans"].append(_span(lease))
     for entry in devices.values():

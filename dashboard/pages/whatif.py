@@ -1,7 +1,7 @@
 """What if: an operator asks how the recorded weeks would have gone in another pool or under another policy."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,7 +18,7 @@ from orchestrator.exceptions import Forbidden, Malformed, Sentence
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.scheduler.forecast import replay_runs
-from orchestrator.scheduler.forecast.replay_runs import ReplayState
+from orchestrator.scheduler.forecast.replay_runs import ReplayState, StoredAnswer
 from orchestrator.scheduler.forecast.replays import Question
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 from orchestrator.sentences.errors import messages_of, said
@@ -28,7 +28,6 @@ HOUR_S = 3600
 LOOK_AGAIN_S = 2
 _KEY = re.compile(r"[0-9a-f]{32}")
 _NUMBER = re.compile(r"[+-]?\d{1,4}")
-_COUNTED = re.compile(r"(?P<n>[\d,]+) devices? (?:(?P<change>more|fewer)|cut into (?P<slices>\d+))")
 
 
 @require_http_methods(["GET", "POST"])
@@ -52,15 +51,15 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
     pools = _operated(request)
     if question.pool not in pools:
         raise Http404
-    found = replay_runs.read_answer(key) if state == ReplayState.DONE else {}
+    found: StoredAnswer = replay_runs.read_answer(key) if state == ReplayState.DONE else {}
     answer = found.get("answer")
     page = _show(
         request,
         pools,
         fields={"pool": question.pool, "days": str(question.days)},
         state=state,
-        problem=said(found.get("problem", "")),
-        rows=[_row(row) for row in answer["rows"]] if answer else [],
+        problem=said(replay_runs.problem_of(found)),
+        rows=_rows(question, answer["rows"]) if answer else [],
         job_count=answer["jobs"] if answer else 0,
         device_count=answer["devices"] if answer else 0,
         period=_days(question.days),
@@ -100,17 +99,15 @@ def _question(fields: Mapping[str, Any], pools: list[str]) -> Question:
     slices = _number(fields, "slices") or MOST_SLICES
     variants = []
     if more:
-        name = words.plural(abs(more), "device")
-        variants.append(Variant(name=f"{name} {'more' if more > 0 else 'fewer'}", more_devices=more))
+        variants.append(Variant(more_devices=more))
     if fields.get("no_preemption"):
-        variants.append(Variant(name="no preemption", preemption=False))
+        variants.append(Variant(preemption=False))
     if fields.get("fifo"):
-        variants.append(Variant(name="first come, first served", order="fifo"))
+        variants.append(Variant(order="fifo"))
     if fields.get("share"):
-        variants.append(Variant(name="shared by measured memory", measured_memory=True))
+        variants.append(Variant(measured_memory=True))
     if split:
-        name = f"{words.plural(split, 'device')} cut into {slices}"
-        variants.append(Variant(name=name, split_devices=split, slices=slices))
+        variants.append(Variant(split_devices=split, slices=slices))
     until_s = (
         timezone.now().timestamp() // HOUR_S * HOUR_S
     )  # the same question within an hour has the same answer
@@ -159,26 +156,39 @@ def _days(days: int) -> str:
     return ngettext("{n} day", "{n} days", days).format(n=days)
 
 
-def _variant(name: str) -> str:
-    """The name of a variant, as an answer keeps it, in the reader's language."""
-    found = _COUNTED.fullmatch(name)
-    if found is None:
-        return _(name)
-    n = int(found["n"].replace(",", ""))
-    if found["slices"]:
-        said_cut = ngettext("{n} device cut into {slices}", "{n} devices cut into {slices}", n)
-        return said_cut.format(n=found["n"], slices=found["slices"])
-    if found["change"] == "more":
-        return ngettext("{n} device more", "{n} devices more", n).format(n=found["n"])
-    return ngettext("{n} device fewer", "{n} devices fewer", n).format(n=found["n"])
+def _rows(question: Question, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    names = [_("what happened"), _("as it is now"), *map(_name, question.variants)]
+    return [_row(name, row) for name, row in zip(names, rows, strict=True)]
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _name(variant: Variant) -> str:
+    """What a variant changes, in the reader's language."""
+    parts = []
+    if more := variant.more_devices:
+        said_more = (
+            ngettext("{n} device more", "{n} devices more", more)
+            if more > 0
+            else ngettext("{n} device fewer", "{n} devices fewer", -more)
+        )
+        parts.append(said_more.format(n=abs(more)))
+    if not variant.preemption:
+        parts.append(_("no preemption"))
+    if variant.order == "fifo":
+        parts.append(_("first come, first served"))
+    if variant.measured_memory:
+        parts.append(_("shared by measured memory"))
+    if split := variant.split_devices:
+        said_split = ngettext("{n} device cut into {slices}", "{n} devices cut into {slices}", split)
+        parts.append(said_split.format(n=split, slices=variant.slices))
+    return ", ".join(parts)
+
+
+def _row(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     found = row["summary"]
     if found is None:
-        return {"name": _variant(row["name"]), "left_out": row["left_out"]}
+        return {"name": name, "left_out": row["left_out"]}
     return {
-        "name": _variant(row["name"]),
+        "name": name,
         "left_out": row["left_out"],
         "jobs": found["jobs"],
         "mean_wait": words.duration(found["mean_wait_s"]),

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext
 
+from berth import words
 from orchestrator.facts.events import Happened
 from orchestrator.models import Attempt, Job, JobEvent, Lease
 from orchestrator.store.metrics.step_times import steps_at
@@ -35,7 +36,7 @@ def device_marks(job: Job, attempts: Sequence[Attempt]) -> list[DeviceMark]:
 
 def _moments(job: Job, attempts: Sequence[Attempt]) -> Iterator[tuple[datetime, str, str]]:
     for event in JobEvent.objects.filter(job=job).of(Happened.SLOWED_DOWN).order_by("-number")[:MOST]:
-        device = str(event.data.get("device") or gettext("its device"))
+        device = words.labelled(str(event.data.get("device", ""))) or gettext("its device")
         by = str(event.data.get("by") or gettext("itself"))
         yield event.at, "slowed", gettext("{device} was slowed down by {by}").format(device=device, by=by)
     seen: set[tuple[datetime, str, str]] = set()
@@ -55,10 +56,12 @@ def _neighbours_of(own: Lease) -> Iterator[tuple[datetime, str, str]]:
         job = other.attempt.job
         who = gettext("{job} of {owner}").format(job=job.name, owner=job.owner.get_username())
         if other.started_at > own.started_at:
-            came = gettext("{who} came onto {device}").format(who=who, device=other.device.label)
+            came = gettext("{who} came onto {device}").format(
+                who=who, device=words.labelled(other.device.label)
+            )
             yield other.started_at, "came", came
         if other.ended_at is not None and (own.ended_at is None or other.ended_at < own.ended_at):
-            left = gettext("{who} left {device}").format(who=who, device=other.device.label)
+            left = gettext("{who} left {device}").format(who=who, device=words.labelled(other.device.label))
             yield other.ended_at, "left", left
 
 

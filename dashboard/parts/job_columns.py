@@ -102,7 +102,9 @@ def _live(name: str, text: str) -> str:
 
 def _loss(line: Line) -> str:
     """The value, after the metric's name where that is not the column's."""
-    said = format_html('<span class="said" data-loss-name>{}</span> ', line.row["loss_said"])
+    said = format_html(
+        '<span class="said" data-loss-name data-name="{}">{}</span> ', _("loss"), line.row["loss_said"]
+    )
     return said + _live("loss", line.row["loss"])
 
 

@@ -11,11 +11,12 @@ from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as mark
 
 from berth import words
 from berth.language import plural_text, text
 from orchestrator.jobs.launch import isolation
-from orchestrator.models import Attempt, JobState, StopReason
+from orchestrator.models import Attempt, ExitKind, JobState, StopReason
 from orchestrator.scheduler.forecast.steps import Step
 from orchestrator.sharing import notes
 
@@ -79,6 +80,31 @@ def icon(name: str) -> SafeString:
 def state_word(name: str) -> str:
     """The state of a job, a sweep, a trial, a service: one word, as chips and tables have it."""
     return text(name.replace("_", " "))
+
+
+_EXIT_WORDS = {
+    ExitKind.OK: mark("ok"),
+    ExitKind.USER_ERROR: mark("error in the script"),
+    ExitKind.OOM_GPU: mark("out of GPU memory"),
+    ExitKind.OOM_CPU: mark("out of memory"),
+    ExitKind.SIGNAL: mark("ended by a signal"),
+    ExitKind.HANG: mark("no progress"),
+    ExitKind.LOST: mark("lost"),
+    ExitKind.GPU_FAULT: mark("GPU fault"),
+    ExitKind.INFRA: mark("could not start"),
+    ExitKind.CANCELLED: mark("cancelled"),
+    ExitKind.TIMEOUT: mark("out of time"),
+    ExitKind.PREEMPTED: mark("preempted"),
+    ExitKind.CODE: mark("no code"),
+    ExitKind.ENVIRONMENT: mark("no packages"),
+    ExitKind.DATA: mark("no data"),
+}
+
+
+@register.filter
+def exit_word(kind: str) -> str:
+    """How an attempt ended, in few words; a kind that a newer version wrote is its own."""
+    return _(_EXIT_WORDS[ExitKind(kind)]) if kind in ExitKind.values else kind
 
 
 @register.simple_tag

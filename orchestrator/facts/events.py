@@ -120,6 +120,7 @@ class FederationFact(StrEnum):
     """Why a federation is in its state, and why it stops a job of its own."""
 
     STOPPED_BY = "federation_stopped_by"
+    FAILED_AT_START = "federation_failed_at_start"
     SERVER_ENDED = "federation_server_ended"
     NOT_KEPT = "federation_not_kept"
 

@@ -142,7 +142,7 @@ def _submit_all(
             intake.accept(user, intake.parse_spec(job), uploaded=source, beside=_keeper(federation, number))
     except BaseException:
         if Federation.objects.filter(pk=federation.pk).exists():
-            why = fact(FederationFact.STOPPED_BY, by="an error at its start")
+            why = fact(FederationFact.FAILED_AT_START)
             controller.end(federation, FederationState.FAILED, why)
             controller.stop_jobs(federation)
         else:

@@ -2,10 +2,15 @@
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from orchestrator.models import AuditEntry
 from orchestrator.people.agents import agent_of
+
+
+def in_english() -> translation.override:
+    """A block in which the words that an entry takes from elsewhere are English; the audit has one language."""
+    return translation.override("en")
 
 
 def record(actor: AbstractBaseUser | str, action: str, subject: str, text: str, *, address: str = "") -> None:
@@ -14,7 +19,7 @@ def record(actor: AbstractBaseUser | str, action: str, subject: str, text: str, 
     Args:
         action: the kind of action, such as ``quota.changed``.
         subject: what it was done to, such as ``user ada`` or ``pool default``.
-        text: a sentence for people.
+        text: a sentence for people, in English; see ``in_english``.
         address: network address of the request.
     """
     name = actor if isinstance(actor, str) else actor.get_username()

@@ -203,7 +203,7 @@ class DevicesLeft:
     """How many more devices a limit lets a person hold now, and the limit in words."""
 
     devices: int
-    limit: str
+    limit: Sentence
 
 
 def devices_left(user_id: int, now: datetime | None = None) -> dict[str | None, DevicesLeft]:
@@ -236,7 +236,8 @@ def _left(limits: Limits, held: int, gpu_s: float) -> DevicesLeft:
     hours, most = limits.gpu_hours_a_week, limits.max_devices
     if hours is not None and (gpu_s >= hours * HOUR_S or most is None):
         used_up = gpu_s >= hours * HOUR_S
-        return DevicesLeft(0 if used_up else UNLIMITED, f"{hours:g} GPU-hours in seven days")
+        limit = Sentence("{hours:g} GPU-hours in seven days", hours=hours)
+        return DevicesLeft(0 if used_up else UNLIMITED, limit)
     return DevicesLeft(max(0, (most or 0) - held), count_devices(most or 0))
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from berth import words
+from orchestrator.exceptions import Sentence
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device, Lease
 from orchestrator.people.quotas import DevicesLeft
@@ -15,6 +16,7 @@ from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.availability import Availability, AvailabilityReader, DeviceAvailability
 from orchestrator.scheduler.core.room import Room
 from orchestrator.scheduler.passes.facts import device_facts
+from orchestrator.sentences.errors import said
 
 
 class Claim(NamedTuple):
@@ -65,7 +67,7 @@ class Capacity:
             noun(each.device for each in self.devices),
             kept=self.kept,
             open_to=(self.open_to_short, self.open_to_jobs_under_s or 0.0),
-            beyond=(self.beyond_limits, self.limit),
+            beyond=(self.beyond_limits, said(self.limit)),
             closed=self.closed,
             claimable_bytes=self.claimable_bytes,
         )
@@ -140,12 +142,13 @@ def _within(devices: Sequence[DeviceCapacity], left: Mapping[str | None, Devices
     by_pool: dict[tuple[str, bool], int] = defaultdict(int)
     for each in devices:
         by_pool[each.device.pool_id, each.device.kind == "cpu"] += each.standing.is_free
-    limit, slots, gpus = "", 0, 0
+    limit: str = ""
+    slots, gpus = 0, 0
     for (pool, is_cpu), count in by_pool.items():
         there = left.get(pool)
         allowed = count if there is None else min(count, there.devices)
         if there is not None and allowed < count:
-            limit = f"{there.limit} in pool {pool}"
+            limit = Sentence("{limit} in pool {pool}", limit=there.limit, pool=pool)
         slots, gpus = (slots + allowed, gpus) if is_cpu else (slots, gpus + allowed)
     overall = left.get(None)
     if overall is not None and overall.devices < gpus:

@@ -11,7 +11,7 @@ from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.steering import note
 from orchestrator.models import Errand, Job, JobState
-from orchestrator.people import agents, rights
+from orchestrator.people import agents, audit, rights
 from orchestrator.scheduler.passes.terms import turn
 from orchestrator.sentences import say
 
@@ -38,7 +38,8 @@ def move(user: AbstractBaseUser, job: Job, other: Job, *, behind: bool, address:
         moved = fact(Happened.MOVED, job=str(other), behind=behind)
         lifecycle.remark(job, moved, actor=agents.name_of(user))
         lifecycle.queue_errand(job, Errand.SCHEDULE)
-    note(user, job, "job.moved", say(moved), address=address)
+    with audit.in_english():
+        note(user, job, "job.moved", say(moved), address=address)
     job.refresh_from_db()
     return job
 

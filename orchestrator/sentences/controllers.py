@@ -152,6 +152,11 @@ def _federation_stopped(by: str) -> str:
     return text("Stopped by {by}, with all its jobs.", by=by)
 
 
+@says(FederationFact.FAILED_AT_START)
+def _federation_failed_at_start() -> str:
+    return text("Stopped by an error at its start, with all its jobs.")
+
+
 @says(FederationFact.SERVER_ENDED)
 def _server_of_federation_ended(state: str, error: str) -> str:
     return text(

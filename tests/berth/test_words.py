@@ -17,6 +17,7 @@ from berth import words
         (["GPU 3"], "GPU 3"),
         (["GPU 0", "GPU 1", "GPU 3"], "GPUs 0, 1, 3"),
         (["simulated GPU 0", "CPU slot 1", "CPU slot 2"], "simulated GPU 0, CPU slots 1, 2"),
+        (["gpu2: GPU 0", "gpu2: GPU 1", "gpu3: GPU 0"], "gpu2: GPUs 0, 1, gpu3: GPU 0"),
         ([], ""),
     ],
 )

@@ -3,13 +3,32 @@
 import csv
 import io
 import json
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import RequestFactory
 from django.urls import reverse
+from django.utils import timezone, translation
 
-from orchestrator.models import AppendOnly, AuditEntry, Quota
-from orchestrator.people import audit, tokens
+from orchestrator.jobs import drains, steering
+from orchestrator.models import (
+    AdminState,
+    AppendOnly,
+    AuditEntry,
+    BookingKind,
+    Device,
+    Job,
+    Quota,
+    Right,
+    Role,
+)
+from orchestrator.people import accounts, audit, quotas, tokens
+from orchestrator.scheduler import calendar, owner_order
+from orchestrator.sharing import projects
 from tests.dashboard.markup import html_of
 
 
@@ -166,3 +185,56 @@ def test_the_audit_is_exported_as_csv_and_lines_of_json_for_admins(reader, root,
     assert client.get("/audit.xml").status_code == 404
     for kind in ("csv", "jsonl"):
         assert reader(ada).get(f"/audit.{kind}").status_code == 403
+
+
+@pytest.fixture
+def acts(home, root, ada, make_job, make_device) -> list[Callable[[], object]]:
+    """Acts of an admin that the audit tells of, one of each kind of sentence."""
+    device = make_device(0)
+    first, other = make_job(name="first"), make_job(name="other")
+    start = timezone.now() + timedelta(hours=1)
+    request = RequestFactory().post("/")
+    request.user = root
+
+    def book() -> None:
+        booking = calendar.make(
+            root,
+            devices=1,
+            people=["ada"],
+            name="course",
+            kind=BookingKind.RESERVATION,
+            pool=device.pool,
+            start=start,
+            until=start + timedelta(hours=1),
+        )
+        calendar.change(booking, by=root, name="lesson")
+        calendar.remove(booking, by=root)
+
+    return [
+        lambda: owner_order.move(root, Job.objects.get(pk=other.pk), first, behind=False),
+        lambda: steering.steer(root, Job.objects.get(pk=first.pk), "hold"),
+        lambda: drains.set_state(
+            Device.objects.get(pk=device.pk), AdminState.DRAINING, by=root, reason="new fan", until=start
+        ),
+        book,
+        lambda: quotas.set_limits(ada, {"max_devices": 2}, by=root),
+        lambda: accounts.set_role(ada, Role.OPERATOR, by=root),
+        lambda: accounts.give_right(ada, device.pool, Right.SUBMIT, by=root),
+        lambda: accounts.set_active(ada, active=False, by=root),
+        lambda: projects.create(root, "paper"),
+        lambda: admin.site._registry[User].log_addition(request, ada, []),
+    ]
+
+
+def test_the_audit_is_in_english_whoever_acts(acts):
+    def told(language: str) -> list[str]:
+        with translation.override(language), transaction.atomic():
+            start = AuditEntry.objects.count()
+            for act in acts:
+                act()
+            entries = AuditEntry.objects.order_by("pk")[start:]
+            lines = [f"{entry.action} {entry.subject} {entry.text}" for entry in entries]
+            transaction.set_rollback(True)
+            return lines
+
+    assert told("de") == told("en")

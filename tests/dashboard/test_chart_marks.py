@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from django.utils import translation
 
 from dashboard.parts.chart_marks import device_marks
 from orchestrator.models import Attempt, JobEvent, JobState, Lease
@@ -58,6 +59,19 @@ def test_a_neighbour_is_marked_where_it_came_and_left_while_the_job_ran(make_att
         ("left", "there before of ada left simulated GPU 0", 30_000, 30_000),
         ("came", "still there of ada came onto simulated GPU 0", 35_000, 35_000),
     ]
+
+
+def test_the_marks_of_a_job_name_its_devices_in_german(make_attempt, running, device):
+    beside(make_attempt, device, "bert", 35_000, 36_000)
+    places = {"from_state": "running", "to_state": "running", "kind": "slowed_down"}
+    data = {"device": device.label, "by": "heat"}
+    JobEvent.objects.create(job=running.job, number=90, at=at(77.5), data=data, **places)
+
+    with translation.override("de"):
+        events = [event for _, event, _, _ in marks_of(running)]
+
+    assert len(events) == 3
+    assert all("simulierte GPU 0" in event for event in events)
 
 
 def test_a_slowdown_is_marked_at_the_step_of_its_moment_however_long_ago(running):

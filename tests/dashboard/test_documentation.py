@@ -32,6 +32,13 @@ def test_pages_are_served_by_folder(site: Path, reader, ada):
     assert b"Tutorial" in client.get("/docs/tutorial/").content
 
 
+def test_a_page_is_in_english_whoever_reads_it(site: Path, reader, ada):
+    client = reader(ada)
+    client.cookies["berth_language"] = "de"
+
+    assert client.get("/docs/").headers["Content-Language"] == "en"
+
+
 def test_a_page_runs_the_scripts_it_was_built_with_and_no_others(site: Path, reader, ada):
     policy = reader(ada).get("/docs/tutorial/").headers["Content-Security-Policy"]
 

@@ -4,10 +4,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
-from django.utils import translation
+from django.utils import timezone, translation
 
-from dashboard.pages.whatif import _variant
-from orchestrator.models import JobState
+from dashboard.templatetags.berth import exit_word
+from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from tests.dashboard.markup import html_of
 
 
@@ -87,20 +87,40 @@ def test_the_style_sheet_finds_a_cell_in_every_language(german, reader, ada, mak
         assert ' of-devices" data-label="' in html
 
 
-@pytest.mark.parametrize(
-    ("kept", "said"),
-    [
-        ("as it is now", "wie er jetzt ist"),
-        ("2 devices more", "2 Geräte mehr"),
-        ("1 device fewer", "1 Gerät weniger"),
-        ("1,200 devices cut into 7", "1,200 Geräte in 7 geteilt"),
-    ],
-)
-def test_the_variants_of_a_kept_answer_are_said_in_the_readers_language(kept, said):
+def test_the_devices_of_a_job_are_named_in_german_on_its_report_and_on_its_charts(german, make_attempt, home):
+    job = make_attempt(state=JobState.RUNNING).job
+
+    report = html_of(german.get(reverse("job-report", args=[job.pk])))
+    charts = german.get(reverse("job-devices", args=[job.pk])).json()
+
+    assert "simulierte GPU 0" in report
+    assert "simulated GPU" not in report
+    assert [device["label"] for device in charts["devices"]] == ["simulierte GPU 0"]
+
+
+@pytest.mark.parametrize("kind", ExitKind)
+def test_how_an_attempt_ended_has_words_in_both_languages(kind):
+    english = exit_word(kind)
     with translation.override("de"):
-        assert _variant(kept) == said
-    with translation.override("en"):
-        assert _variant(kept) == kept
+        german = exit_word(kind)
+
+    assert "_" not in english
+    assert german != english or kind == ExitKind.OK
+
+
+def test_the_history_and_the_report_of_a_job_say_how_an_attempt_ended(german, reader, ada, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    Attempt.objects.filter(pk=attempt.pk).update(
+        state=AttemptState.ENDED, kind=ExitKind.OOM_GPU, ended_at=timezone.now()
+    )
+    Job.objects.filter(pk=attempt.job_id).update(state=JobState.FAILED)
+
+    for name in ("job-place-history", "job-report"):
+        page = reverse(name, args=[attempt.job_id])
+        english, translated = html_of(reader(ada).get(page)), html_of(german.get(page))
+        assert "out of GPU memory" in english
+        assert "GPU-Speicher voll" in translated
+        assert "oom_gpu" not in english + translated
 
 
 def test_a_warning_about_a_script_is_said_in_german(german, make_device):

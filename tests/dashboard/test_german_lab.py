@@ -23,7 +23,7 @@ PARTS = ("health", "server_parts")
 PAGES = {
     "account": ("Konto", "Noch keine Geheimnisse.", "ein Job startet"),
     "second-factor": ("Zweiter Faktor", "App für Codes"),
-    "people": ("Personen", "Jemanden einladen", "Einreicher"),
+    "people": ("Personen", "Jemanden einladen", "Nutzer"),
     "pools": ("Pools", "Speicher belegt", "Niemand hat eigene Rechte in diesem Pool."),
     "bookings": ("Buchungen", "In dieser Woche ist nichts gebucht"),
     "usage": ("Nutzung", "nach Person, die letzten 30 Tage"),
@@ -77,7 +77,7 @@ def test_a_device_is_described_in_german(in_german, root, make_device, write_rea
 @pytest.mark.parametrize(
     ("page", "choices"),
     [
-        ("people", {"viewer": "Betrachter", "submitter": "Einreicher", "operate": "betreiben"}),
+        ("people", {"viewer": "Betrachter", "submitter": "Nutzer", "operate": "betreiben"}),
         ("account", {"admin": "Admin", "slack": "Slack, über einen Webhook"}),
         ("pools", {"none": "keine", "submit": "abschicken"}),
         ("bookings", {"reservation": "Reservierung", "maintenance": "Wartung"}),

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.translations import catalog
+from deploy.translations import catalog, read
+from orchestrator.models import AttemptState, JobState
 from tests.dashboard.page_texts import marked_in_module, marked_in_template, unmarked_in_template
 from tests.system.server import REPOSITORY
 
 TEMPLATES = sorted((REPOSITORY / "templates").rglob("*.html"))
 MODULES = sorted((REPOSITORY / "dashboard").rglob("*.py"))
+STYLES = sorted((REPOSITORY / "static/css").glob("*.css"))
 GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
+SCRIPTS = read(REPOSITORY / "orchestrator/locale/de/scripts.po")
 # Django's own page of its back door, and a document for programs.
 NOT_OURS = {"admin/base_site.html", "ninja/swagger.html"}
 # Names and units, the same in every language.
@@ -103,6 +106,38 @@ def test_every_mark_of_a_template_has_its_german(path: Path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_mark_of_a_module_has_its_german(path: Path):
     assert sorted(text for text in marked_in_module(path) if not GERMAN.get(text)) == []
+
+
+@pytest.mark.parametrize("path", STYLES, ids=lambda path: path.name)
+def test_a_style_sheet_writes_no_words_of_its_own(path: Path):
+    """Words come from attributes, which a template translates."""
+    contents = re.findall(r"\bcontent:([^;}]*)", path.read_text())
+    quoted = [text for content in contents for text in re.findall(r'"([^"]*)"', content)]
+
+    assert [text for text in quoted if re.search("[A-Za-z]", text)] == []
+
+
+# Words that once stood beside the one that all texts use: abschicken, Besitzer, Supervisor, Admin, Kurven.
+OTHER_WORDS = re.compile(r"einreich|eingereicht|Eigentümer|Aufseher|Administration|Diagramm", re.IGNORECASE)
+
+
+def test_one_thing_has_one_german_word():
+    told = [*GERMAN.values(), *SCRIPTS.values()]
+
+    assert [german for german in told if OTHER_WORDS.search(german)] == []
+
+
+def test_a_failure_that_waits_for_its_retry_is_not_called_a_pause():
+    assert "paus" not in GERMAN["backoff"].lower()
+
+
+@pytest.mark.parametrize("state", [*JobState, *AttemptState])
+def test_a_state_has_one_german_word_wherever_it_stands(state: str):
+    """By its code, in words, and in scripts."""
+    words = {GERMAN.get(state), GERMAN.get(state.replace("_", " ")), SCRIPTS.get(state, GERMAN.get(state))}
+
+    assert len(words) == 1
+    assert None not in words
 
 
 def values_of(text: str) -> set[str]:

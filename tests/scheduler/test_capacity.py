@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from orchestrator.live.readings import read_now
 from orchestrator.models import Device, JobState, Pool, Quota
@@ -64,6 +64,34 @@ def test_a_limit_in_one_pool_leaves_the_devices_of_others(make_device, make_pool
 
     assert capacity.free == 2
     assert capacity.limit == "1 device in pool default"
+
+
+def test_what_is_free_is_said_in_german_with_its_limit(make_device, ada):
+    make_device(1)
+    Device.objects.create(
+        id="cpu-0", index=0, name="CPU", kind="cpu", memory_bytes=GIB, pool_id=make_device(0).pool_id
+    )
+    only_slots = Device.objects.filter(kind="cpu")
+    Quota.objects.create(user=ada, pool=Pool.objects.get(pk="default"), max_devices=1)
+
+    with translation.override("de"):
+        mixed = capacity_of(ada).sentence
+        slots = read_capacity(ada, only_slots.select_related("pool"), read_now(), timezone.now()).sentence
+
+    assert mixed == "2 von 3 Geräten frei, 1 mehr, als das eigene Limit erlaubt (1 Gerät in Pool default)"
+    assert slots == "1 von 1 CPU-Plätzen frei"
+
+
+def test_hours_of_a_week_are_a_limit_in_german(make_device, make_job, make_attempt, ada):
+    attempt = make_attempt(make_job(ada), state=JobState.RUNNING, devices=[make_device(0)])
+    attempt.leases.update(started_at=timezone.now() - timedelta(hours=3))
+    make_device(1)
+    Quota.objects.create(user=ada, gpu_hours_a_week=2)
+
+    with translation.override("de"):
+        said = capacity_of(ada).sentence
+
+    assert said == ("0 von 2 GPUs frei, 1 mehr, als das eigene Limit erlaubt (2 GPU-Stunden in sieben Tagen)")
 
 
 def test_hours_of_the_week_that_are_used_up_leave_nothing(make_device, make_job, make_attempt, ada):

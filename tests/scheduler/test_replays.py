@@ -72,45 +72,45 @@ def a_queue(one_gpu, ran, bob):
         ran(10, 10 - 2 * number, 8 - 2 * number, owner=bob if number % 2 else None)
 
 
-def ask(*variants: Variant, days: int = 7) -> dict[str, Any]:
-    question = Question("default", days, NOW.timestamp(), list(variants))
-    return {row["name"]: row for row in answer(question)["rows"]}
+def ask(*variants: Variant, days: int = 7) -> list[Any]:
+    """The rows of the answer: what happened, the pool as it is, then each variant."""
+    return answer(Question("default", days, NOW.timestamp(), list(variants)))["rows"]
 
 
 def test_what_happened_is_measured_as_it_was(a_queue):
-    happened = ask()["what happened"]["summary"]
+    happened = ask()[0]["summary"]
 
     assert (happened["jobs"], happened["mean_wait_s"]) == (4, 3 * HOUR_S)
     assert happened["used_percent"] == pytest.approx(100)
 
 
 def test_the_same_pool_under_first_come_first_served_gives_what_happened(a_queue):
-    rows = ask(Variant(name="fifo", order="fifo"))
+    rows = ask(Variant(order="fifo"))
 
-    again = rows["fifo"]["summary"]
+    again = rows[2]["summary"]
     assert again["mean_wait_s"] == pytest.approx(3 * HOUR_S)
     assert again["restarts"] == 0
 
 
 def test_one_more_gpu_shortens_the_waits(a_queue):
-    rows = ask(Variant(name="more", order="fifo", more_devices=1))
+    rows = ask(Variant(order="fifo", more_devices=1))
 
-    assert rows["more"]["summary"]["mean_wait_s"] == pytest.approx(HOUR_S)
-    assert rows["more"]["summary"]["used_percent"] == pytest.approx(100)
+    assert rows[2]["summary"]["mean_wait_s"] == pytest.approx(HOUR_S)
+    assert rows[2]["summary"]["used_percent"] == pytest.approx(100)
 
 
 def test_jobs_that_share_by_what_they_were_seen_to_use_need_not_wait(one_gpu, ran):
     for number in range(4):
         ran(10, 10 - 2 * number, 8 - 2 * number, peak_gib=15)
 
-    assert ask(Variant(name="share", measured_memory=True))["share"]["summary"]["mean_wait_s"] == 0
+    assert ask(Variant(measured_memory=True))[2]["summary"]["mean_wait_s"] == 0
 
 
 def test_slices_take_the_jobs_that_fit_into_them(one_gpu, ran):
     for number in range(4):
         ran(10, 10 - 2 * number, 8 - 2 * number, peak_gib=8)
 
-    assert ask(Variant(name="mig", split_devices=1))["mig"]["summary"]["mean_wait_s"] == 0
+    assert ask(Variant(split_devices=1))[2]["summary"]["mean_wait_s"] == 0
 
 
 def test_jobs_that_a_variant_can_never_hold_are_counted_and_left_out(make_device, ran):
@@ -119,7 +119,7 @@ def test_jobs_that_a_variant_can_never_hold_are_counted_and_left_out(make_device
     ran(10, 10, 8, gpus=2)
     ran(10, 8, 6)
 
-    row = ask(Variant(name="fewer", more_devices=-1))["fewer"]
+    row = ask(Variant(more_devices=-1))[2]
 
     assert (row["summary"]["jobs"], row["left_out"]) == (1, 1)
 
@@ -152,7 +152,7 @@ def test_an_empty_record_says_so(one_gpu):
 )
 def test_questions_that_make_no_sense_name_the_field(days, variant, field, one_gpu):
     with pytest.raises(Malformed) as refusal:
-        Question("default", days, NOW.timestamp(), [Variant(name="x", **variant)])
+        Question("default", days, NOW.timestamp(), [Variant(**variant)])
 
     assert field in refusal.value.fields
 
@@ -215,7 +215,7 @@ def test_a_replay_that_cannot_be_answered_keeps_its_sentence(home, question, mon
 
     replay_runs.work_on(key)
 
-    assert "nothing to replay" in replay_runs.read_answer(key)["problem"]
+    assert "nothing to replay" in replay_runs.problem_of(replay_runs.read_answer(key))
 
 
 def test_replay_whose_process_died_has_failed_and_is_restarted(home, question, monkeypatch):
@@ -250,4 +250,4 @@ def test_the_process_of_a_replay_runs_by_itself(home, question, tmp_path):
         timeout=PATIENCE_S,
     )
 
-    assert "nothing to replay" in replay_runs.read_answer(question.key)["problem"]
+    assert "nothing to replay" in replay_runs.problem_of(replay_runs.read_answer(question.key))

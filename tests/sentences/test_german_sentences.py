@@ -9,9 +9,10 @@ from django.utils import translation
 from berth import words
 from deploy.translations import catalog
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import FederationFact, Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs.launch import isolation
+from orchestrator.models import AdminState, Device, JobState
 from orchestrator.sentences import say
 from orchestrator.sentences.waits import say_wait
 from tests.sentences.sentence_texts import said_in, texts_in
@@ -75,6 +76,16 @@ def test_a_waiting_job_says_why_in_german():
     )
 
 
+def test_a_federation_that_failed_at_its_start_says_so_in_german():
+    failed = fact(FederationFact.FAILED_AT_START)
+
+    with translation.override("de"):
+        german = say(failed)
+
+    assert german == "Durch einen Fehler beim Start gestoppt, mit allen Jobs."
+    assert say(failed) == "Stopped by an error at its start, with all its jobs."
+
+
 def test_a_history_is_said_in_the_language_of_whoever_reads_it():
     ending = fact(Ended.RAISED, error="KeyError: 'x'", rank=1)
     retried = fact(Happened.RETRIED, ending=ending.as_json(), failure=1, retries=3, delay_s=0)
@@ -84,6 +95,15 @@ def test_a_history_is_said_in_the_language_of_whoever_reads_it():
 
     assert german == "Das Skript warf auf Rang 1 KeyError: 'x'. Wiederholung 1 von 3 jetzt."
     assert say(retried) == "The script raised KeyError: 'x' on rank 1. Retry 1 of 3 now."
+
+
+def test_devices_of_other_servers_are_listed_in_german():
+    labels = ["gpu2: simulated GPU 0", "gpu2: simulated GPU 1", "gpu3: CPU slot 1"]
+
+    with translation.override("de"):
+        said = words.listed(labels)
+
+    assert said == "gpu2: simulierte GPUs 0, 1, gpu3: CPU-Platz 1"
 
 
 @pytest.mark.django_db
@@ -99,3 +119,22 @@ def test_the_palette_finds_places_and_actions_by_german_words(home, client, ada,
     assert ("Warteschlange", "dorthin") in found("warte")
     assert ("digits abbrechen", f"#{job.short_id} wartet") in found("abbrechen digits")
     assert ("digits abbrechen", f"#{job.short_id} wartet") in found("cancel digits")
+
+
+@pytest.mark.django_db
+def test_a_device_is_enabled_by_the_german_word_of_its_page_which_is_not_that_of_jobs(
+    home, client, root, make_job, make_device
+):
+    make_job(owner=root, state=JobState.HELD)
+    device = make_device(0)
+    Device.objects.update(admin_state=AdminState.DRAINING)
+    client.force_login(root)
+    client.cookies["berth_language"] = "de"
+    word = GERMAN["Enable"]
+
+    hits = client.get("/api/v1/search", {"q": f"{word} GPU 0"}).json()["results"]
+    page = client.get(f"/devices/{device.pk}").content.decode()
+
+    assert [hit["title"] for hit in hits if hit["kind"] == "action"] == ["simulierte GPU 0 aktivieren"]
+    assert word in page
+    assert GERMAN["Release"] != word

@@ -106,6 +106,8 @@ def test_page_contains_charts_advice_and_reasons_as_text() -> None:
 
     page = make_page([*GRID, odd], ["Take ddp & go"], "here")
 
+    sizes = {trace["meta"]["batch_size"] for figure in make_figures(GRID) for trace in figure["data"]}
+    assert sizes == {each.cell.batch_size for each in GRID if each.step_s}
     assert page.count('class="plotly-graph-div"') == len(make_figures(GRID)) == 4
     assert "Take ddp &amp; go" in page
     assert "not measured here: there is no GPU here." in page

@@ -63,6 +63,7 @@ def _bars(
         trace: dict[str, object] = {
             "type": "bar",
             "name": f"batch size {size}",
+            "meta": {"batch_size": size},  # for names in other languages
             "x": [f"{cell.strategy} x{cell.gpus}" for cell in cells],
             "y": [round(values[cell], 3) for cell in cells],
         }

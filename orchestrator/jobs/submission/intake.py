@@ -257,7 +257,8 @@ def _create(
     JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
     if agents.agent_of(user) is not None:
         subject = f"job {jobs[0].short_id}"
-        audit.record(user, "job.submitted", subject, f"Submitted {words.plural(len(jobs), 'job')}.")
+        with audit.in_english():
+            audit.record(user, "job.submitted", subject, f"Submitted {words.plural(len(jobs), 'job')}.")
     lifecycle.announce(jobs[0])
     lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
     return jobs[0]

@@ -61,21 +61,12 @@ class Command(BaseCommand):
         except (Impossible, Malformed) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{replay['jobs']} jobs on {words.plural(replay['devices'], 'device')}")
-        self.stdout.write("\n".join(_lines(replay["rows"])))
+        self.stdout.write("\n".join(_lines(_names(options), replay["rows"])))
 
 
 def _variants(options: Mapping[str, Any]) -> list[Variant]:
     """One variant with all given options; none without options."""
-    parts = [
-        f"{options['more']:+d} devices" if options["more"] else "",
-        f"{options['split']} cut in {options['slices']}" if options["split"] else "",
-        "no preemption" if options["no_preemption"] else "",
-        "first come first served" if options["fifo"] else "",
-        "shared by measured memory" if options["share"] else "",
-    ]
-    name = ", ".join(filter(None, parts))
     variant = Variant(
-        name=name,
         order="fifo" if options["fifo"] else "progress",
         preemption=not options["no_preemption"],
         more_devices=options["more"],
@@ -83,11 +74,29 @@ def _variants(options: Mapping[str, Any]) -> list[Variant]:
         slices=options["slices"],
         measured_memory=options["share"],
     )
-    return [variant] if name else []
+    return [variant] if _differences(options) else []
 
 
-def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    table = [COLUMNS, *(_cells(row) for row in rows)]
+def _names(options: Mapping[str, Any]) -> list[str]:
+    """A name for each row of the answer."""
+    differences = _differences(options)
+    return ["what happened", "as it is now", *([differences] if differences else [])]
+
+
+def _differences(options: Mapping[str, Any]) -> str:
+    """All given options in words; empty without options."""
+    parts = [
+        f"{options['more']:+d} devices" if options["more"] else "",
+        f"{options['split']} cut in {options['slices']}" if options["split"] else "",
+        "no preemption" if options["no_preemption"] else "",
+        "first come first served" if options["fifo"] else "",
+        "shared by measured memory" if options["share"] else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _lines(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    table = [COLUMNS, *(_cells(name, row) for name, row in zip(names, rows, strict=True))]
     widths = [max(len(line[at]) for line in table) for at in range(len(COLUMNS))]
     return [
         "  ".join(
@@ -98,12 +107,12 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     summary = row["summary"]
     if summary is None:
-        return (row["name"], *[""] * (len(COLUMNS) - 1))
+        return (name, *[""] * (len(COLUMNS) - 1))
     return (
-        row["name"],
+        name,
         str(summary["jobs"]),
         words.duration(summary["mean_wait_s"]),
         words.duration(summary["p95_wait_s"]),

@@ -11,11 +11,11 @@ import time
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from django.conf import settings
 
-from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.exceptions import Impossible, Malformed, Sentence
 from orchestrator.scheduler.forecast.replays import Question, ReplayAnswer, answer
 from orchestrator.store.files.durable import write_durably
 
@@ -24,10 +24,10 @@ _children: list[subprocess.Popen[bytes]] = []  # until they end, so that none st
 
 
 class StoredAnswer(TypedDict, total=False):
-    """The answer to a question, or the sentence that says why it is missing."""
+    """The answer to a question, or the sentence that says why it is missing, as ``Sentence.as_json`` keeps it."""
 
     answer: ReplayAnswer
-    problem: str
+    problem: dict[str, Any] | str  # a str in the files of earlier versions
 
 
 class ReplayState(StrEnum):
@@ -72,7 +72,7 @@ def work_on(key: str) -> None:
         try:
             result: StoredAnswer = {"answer": answer(question)}
         except (Impossible, Malformed) as error:
-            result = {"problem": str(error)}
+            result = {"problem": error.args[0].as_json()}
         write_durably(_answer_file(key), json.dumps(result).encode())
 
 
@@ -100,6 +100,12 @@ def read_question(key: str) -> Question:
 def read_answer(key: str) -> StoredAnswer:
     stored: StoredAnswer = json.loads(_answer_file(key).read_bytes())
     return stored
+
+
+def problem_of(stored: StoredAnswer) -> str:
+    """Why an answer is missing; empty if it is there."""
+    problem = stored.get("problem", "")
+    return problem if isinstance(problem, str) else Sentence.read(problem)
 
 
 def _question_file(key: str) -> Path:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
@@ -19,7 +19,8 @@ from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICE
 
 MOST_JOBS = 5_000
 MOST_DAYS = 366
-AS_IS = Variant(name="as it is now")
+AS_IS = Variant()
+_SETTINGS = {each.name for each in fields(Variant)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,13 @@ class Question:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> "Question":
-        variants = [Variant(**variant) for variant in fields["variants"]]
-        return cls(fields["pool"], fields["days"], fields["until_s"], variants)
+    def read(cls, stored: Mapping[str, Any]) -> "Question":
+        """A question from its file; questions of earlier versions name their variants, which nothing needs."""
+        variants = [
+            Variant(**{name: value for name, value in variant.items() if name in _SETTINGS})
+            for variant in stored["variants"]
+        ]
+        return cls(stored["pool"], stored["days"], stored["until_s"], variants)
 
 
 def _check(variant: Variant, devices: int) -> None:
@@ -91,13 +96,15 @@ class Recorded:
 class ReplayRow(TypedDict):
     """The figures of one variant; ``summary``: None if no job fits its pool."""
 
-    name: str
     left_out: int  # jobs that its pool could never hold
     summary: dict[str, float] | None
 
 
 class ReplayAnswer(TypedDict):
-    """What a question is answered with: what happened first, then every variant."""
+    """What a question is answered with.
+
+    Rows have no names: the first is what happened, the second the pool as it is, then every variant of the question.
+    """
 
     jobs: int
     devices: int
@@ -121,15 +128,15 @@ def answer(question: Question) -> ReplayAnswer:
         )
     needs_s = [job.trace.duration_s for job in recorded.jobs]
     happened = summarise(recorded.courses, needs_s, len(devices), restarts=recorded.restarts)
-    rows = [_row("what happened", happened, 0)]
+    rows = [_row(happened, 0)]
     for variant in [AS_IS, *question.variants]:
         replayed = run(recorded.jobs, devices, variant)
-        rows.append(_row(variant.name, replayed.summary, replayed.left_out))
+        rows.append(_row(replayed.summary, replayed.left_out))
     return {"jobs": len(recorded.jobs), "devices": len(devices), "rows": rows}
 
 
-def _row(name: str, summary: Summary | None, left_out: int) -> ReplayRow:
-    return {"name": name, "left_out": left_out, "summary": summary.as_json() if summary else None}
+def _row(summary: Summary | None, left_out: int) -> ReplayRow:
+    return {"left_out": left_out, "summary": summary.as_json() if summary else None}
 
 
 def pool_devices(pool: str) -> tuple[PoolDevice, ...]:

@@ -19,7 +19,6 @@ MOST_SLICES = 7
 class Variant:
     """Differences from the pool and the policy as they are."""
 
-    name: str
     order: Order = "progress"  # by progress, with preemption; or first come, first served
     preemption: bool = True
     more_devices: int = 0  # below 0: fewer
