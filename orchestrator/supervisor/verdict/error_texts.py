@@ -21,7 +21,7 @@ _CPU_MEMORY = re.compile(
 )
 _GPU_FAULT = re.compile(
     r"uncorrectable (NVLink |ECC )?error|fallen off the bus|GPU is lost|device is (lost|no longer)|"
-    r"CUDA-capable device\(s\) is/are busy|unspecified launch failure.*ECC",
+    r"CUDA-capable device\(s\) is/are busy|unspecified launch failure.{0,400}ECC",
     re.IGNORECASE,
 )
 # Errors of a rank whose peer is gone.

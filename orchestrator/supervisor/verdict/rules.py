@@ -26,7 +26,7 @@ from orchestrator.supervisor.verdict.error_texts import (
 from orchestrator.supervisor.verdict.rank_reports import RankError
 
 # How argparse, and how click and typer end a script that was called with wrong options.
-_WRONG_USE = re.compile(r"^(?:\S{1,99}: error|Error): ([^\n]{1,400})\s*\Z", re.MULTILINE)
+_WRONG_USE = re.compile(r"(?:\S{1,99}: error|Error): (.{1,400})")
 KIND_OF_STOP = {
     "cancel": "cancelled",
     "timeout": "timeout",
@@ -265,8 +265,9 @@ def _exited(ending: Ending) -> Verdict | None:
         return None
     code = _codes(ending)[rank]
     verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
-    if told := _WRONG_USE.findall(ending.tails.get(rank, "")):
-        verdict.add(message=told[-1][:300].strip())
+    last_line = ending.tails.get(rank, "").rstrip().rpartition("\n")[2]
+    if told := _WRONG_USE.fullmatch(last_line):
+        verdict.add(message=told[1][:300].strip())
     return verdict
 
 
