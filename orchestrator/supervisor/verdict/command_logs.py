@@ -12,7 +12,6 @@ from orchestrator.supervisor.verdict.rank_reports import RankError, parse_exit_c
 TAIL_BYTES = 1 << 16
 LAST_WORDS_CHARS = 200  # after the last exception of a log: "exiting", "done"
 IGNORED_CHARS = 400  # before a traceback: "Exception ignored in: <function ...>"
-CAUSE_BYTES = 4096  # before a traceback: that of the exception that caused it
 _MOST_RANK = 4096
 # A child that a signal ended, in the words of its launcher: subprocess of Python (accelerate), then DeepSpeed's.
 _CHILD_DEATHS = (
@@ -29,6 +28,14 @@ _FIRST_OF_MPI = re.compile(
 _OF_RANK = re.compile(r"\[rank(\d{1,9})\]:(?: |$)|\[(\d{1,9})\]<stderr>:")
 _HEADER = "Traceback (most recent call last):"
 _RAISED = re.compile(r"([A-Za-z_][\w.<>]*)(?:: (.*))?")
+_CHAINED = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_LOG_OF_TORCH = re.compile(
+    r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} "
+)  # between the end of a rank and that of its launcher
+_RULE = re.compile(r"={20,}")  # torchrun's report stands between two
 # Exceptions of launchers: what they report is the end of a rank.
 OF_LAUNCHERS = frozenset(
     {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException"}
@@ -102,6 +109,32 @@ def last_printed(text: str) -> RankError | None:
     return RankError(last.name, last.message, 0)
 
 
+def signal_named(message: str) -> int:
+    """The signal that ended a program, as the message of its launcher's exception tells; 0 if none."""
+    codes = parse_exit_codes(message) or _first_death(message[-4096:])
+    return next((-code for code in codes.values() if code < 0), 0)
+
+
+def cause_of_launcher(text: str) -> RankError | None:
+    """The exception right above that of a launcher, with which a log ends.
+
+    An earlier one, with other lines below it, was handled.
+    """
+    found = tracebacks(text)
+    below = None
+    for at in reversed(range(len(found))):
+        if below is not None and not _nothing_between(text[found[at].end : below.start]):
+            return None
+        below = found[at]
+        if below.name not in OF_LAUNCHERS:
+            return (
+                RankError(below.name, below.message, 0, _trace(text, found, at))
+                if at + 1 < len(found)
+                else None
+            )
+    return None
+
+
 def is_of_sandbox(text: str) -> bool:
     """Whether all of a log is what bubblewrap says when it cannot make a sandbox; a program that is missing is not."""
     lines = text.splitlines()
@@ -124,9 +157,32 @@ def _first_death(text: str) -> dict[int, int]:
 
 def _last_error(text: str, first_rank: int) -> dict[int, RankError]:
     """The last exception of a script, by its rank; an earlier one may have been handled."""
-    for last in reversed(tracebacks(text)):
+    found = tracebacks(text)
+    for at in reversed(range(len(found))):
+        last = found[at]
         if last.name not in OF_LAUNCHERS and not last.message.startswith(_WORDS_OF_HOROVOD):
             rank = first_rank if last.rank is None else last.rank
-            trace = text[max(0, last.start - CAUSE_BYTES) : last.end]
-            return {rank: RankError(last.name, last.message, 0, trace)}
+            return {rank: RankError(last.name, last.message, 0, _trace(text, found, at))}
     return {}
+
+
+def _trace(text: str, found: list[Traceback], at: int) -> str:
+    """A traceback with those of the exceptions that caused it."""
+    start = found[at].start
+    for earlier in reversed(found[:at]):
+        if earlier.rank == found[at].rank:
+            if not text[max(0, start - 200) : start].rstrip().endswith(_CHAINED):
+                break
+            start = earlier.start
+    return text[start : found[at].end]
+
+
+def _nothing_between(text: str) -> bool:
+    """Whether only a launcher's own words stand between two tracebacks."""
+    in_report = False
+    for line in text.splitlines():
+        if _RULE.fullmatch(line):
+            in_report = not in_report
+        elif line.strip() and not in_report and not _LOG_OF_TORCH.match(line):
+            return False
+    return True
