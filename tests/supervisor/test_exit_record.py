@@ -433,6 +433,12 @@ def test_a_port_that_another_program_has_is_no_error_of_the_script(error, port) 
     )
 
 
+def test_words_of_a_taken_port_in_an_error_of_the_script_are_no_taken_port() -> None:
+    error = RankError("ValueError", "config: address already in use by another section", 1)
+
+    assert classify(Ending(1, top=1, errors={0: error})).kind == "user_error"
+
+
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
     ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
 

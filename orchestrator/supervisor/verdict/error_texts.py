@@ -43,6 +43,8 @@ _CHILD_KILLED = re.compile(
     r"DataLoader worker \(pid \d{1,10}\) is killed by signal: Killed|process \d+ terminated with signal SIGKILL"
 )
 _PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE)
+# Only the system and torch tell of a taken port; another exception may quote the words.
+_OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|RuntimeError|Dist\w*Error): |.*\[Errno 98\]")
 _PORT = re.compile(r"\bport:? (\d{1,5})\b")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: .*)?$", re.MULTILINE)
@@ -75,7 +77,7 @@ def child_killed(error: RankError) -> bool:
 
 def taken_port(raised: str) -> str | None:
     """The port that another program has, empty if the message does not name it; None for other errors."""
-    if _PORT_TAKEN.search(raised) is None:
+    if _PORT_TAKEN.search(raised) is None or _OF_SOCKET.match(raised) is None:
         return None
     port = _PORT.search(raised)
     return port[1] if port else ""
