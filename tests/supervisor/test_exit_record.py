@@ -241,6 +241,10 @@ OF_A_WORKER = "Caught KeyError in DataLoader worker process 0.\nOriginal Traceba
         ),
         (RankError("KeyError", OF_A_WORKER, 1), "The script raised KeyError: 'label' on rank 0."),
         (
+            RankError("ProcessRaisedException", f"{SPAWNED}hint: check config\n", 1),
+            "The script raised ValueError: no such split (ProcessRaisedException) on rank 0.",
+        ),
+        (
             RankError("EOFError", "EOF when reading a line", 1),
             "The script raised EOFError: EOF when reading a line on rank 0. "
             "A job has no keyboard: give what the script asks for as an argument.",
@@ -395,6 +399,11 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied
         (PRINTED + "step 21 loss 0.04\n" * 20, "Finished."),
         (
             f"done\nException ignored in: <function Loader.__del__ at 0x7f>\n{PRINTED.partition(chr(10))[2]}",
+            "Finished.",
+        ),
+        (
+            "done\nException ignored while calling deallocator <function Loader.__del__ at 0x7f>:\n"
+            f"{PRINTED.partition(chr(10))[2]}",
             "Finished.",
         ),
         ("done\n", "Finished."),

@@ -35,6 +35,7 @@ _CHAINED = (
 _LOG_OF_TORCH = re.compile(
     r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} "
 )  # between the end of a rank and that of its launcher
+_IGNORED = re.compile(r"Exception ignored (?:in|while)\b")  # "while" since Python 3.14
 _RULE = re.compile(r"={20,}")  # torchrun's report stands between two
 # Exceptions of launchers: what they report is the end of a rank.
 OF_LAUNCHERS = frozenset(
@@ -104,7 +105,7 @@ def last_printed(text: str) -> RankError | None:
     last = next(reversed(tracebacks(text)), None)
     if last is None or len(text) - last.end > LAST_WORDS_CHARS:
         return None
-    if "Exception ignored in" in text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]:
+    if _IGNORED.search(text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]):
         return None
     return RankError(last.name, last.message, 0)
 

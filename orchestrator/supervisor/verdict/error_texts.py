@@ -47,7 +47,7 @@ _PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE
 _OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|RuntimeError|Dist\w*Error): |.*\[Errno 98\]")
 _PORT = re.compile(r"\bport:? (\d{1,5})\b")
 _TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: .*)?$", re.MULTILINE)
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]{0,200}(?:: .*)?")
 _QUOTED = re.compile(r"'(/[^']+)'")
 
 
@@ -91,8 +91,9 @@ def asked_for_input(error: RankError) -> bool:
 def raised_text(error: RankError) -> str:
     """The exception in one line; of one that carries another process's traceback, that process's exception."""
     _, traceback, within = error.message.rpartition(_TRACEBACK)
-    if traceback and (found := _EXCEPTION.findall(within)):
-        cause = found[-1].strip()[:300]
+    below_frames = next((line for line in within.splitlines() if line and not line[0].isspace()), "")
+    if traceback and _EXCEPTION.fullmatch(below_frames):
+        cause = below_frames.strip()[:300]
         return cause if cause.startswith(error.exception) else f"{cause} ({error.exception})"
     message = error.message.strip()
     return f"{error.exception}: {message.splitlines()[0][:300]}" if message else error.exception
