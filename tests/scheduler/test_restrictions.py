@@ -137,6 +137,7 @@ def test_a_job_whose_port_was_taken_waits_before_its_retry_and_keeps_no_device(m
     job = end(make_attempt(state=JobState.RUNNING), ExitKind.INFRA, how=how, progressed=progressed)
 
     assert (job.state, job.devices_kept_until) == (JobState.BACKOFF, None)
+    assert job.next_try_at is not None
     assert job.next_try_at > timezone.now()
     assert "kept for it until" not in job.reason
 
