@@ -295,7 +295,12 @@ class Supervision:
             except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
                 traceback.print_exc()
                 ending = Ending(launch.ranks, infra=f"What the run left behind cannot be read: {error}")
-        verdict = classify(ending)
+        try:
+            verdict = classify(ending)
+        except Exception as error:  # noqa: BLE001 -- likewise
+            traceback.print_exc()
+            ending = Ending(ending.ranks, infra=f"What the run left behind cannot be read: {error}")
+            verdict = classify(ending)
         named: Mapping[str, object] = read_record(self._folder.launch) or {}
         return {
             "number": named.get("number"),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator.facts.record import sentence_only
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Lease
@@ -28,7 +29,7 @@ def end(attempt: Attempt, kind: ExitKind = ExitKind.SIGNAL, **fields: Any) -> Jo
         **fields,
     }
     return lifecycle.end(
-        attempt, Ending(kind=kind, how=sentence_only("It ended."), at=timezone.now(), **facts)
+        attempt, Ending(**{"kind": kind, "how": sentence_only("It ended."), "at": timezone.now(), **facts})
     )
 
 
@@ -127,6 +128,18 @@ def test_only_a_job_that_was_killed_from_outside_keeps_its_devices(make_attempt,
     assert job.state == JobState.BACKOFF
     assert (job.devices_kept_until is not None) == kept
     assert ("kept for it until" in job.reason) == kept
+
+
+@pytest.mark.parametrize("progressed", [False, True])
+def test_a_job_whose_port_was_taken_waits_before_its_retry_and_keeps_no_device(make_attempt, progressed):
+    how = fact(Ended.RAISED, error="OSError: [Errno 98] Address already in use", rank=0, port="")
+
+    job = end(make_attempt(state=JobState.RUNNING), ExitKind.INFRA, how=how, progressed=progressed)
+
+    assert (job.state, job.devices_kept_until) == (JobState.BACKOFF, None)
+    assert job.next_try_at is not None
+    assert job.next_try_at > timezone.now()
+    assert "kept for it until" not in job.reason
 
 
 def test_a_job_that_waits_long_for_its_next_attempt_gives_its_devices_away(make_attempt):

@@ -1,5 +1,6 @@
 """Whole attempts of a module or of a command under a real supervisor."""
 
+import itertools
 import os
 import signal
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.supervisor.linux.processes import with_nonce
 from orchestrator.supervisor.protocol.orders import order_stop
@@ -263,6 +266,81 @@ def test_log_of_a_launcher_tells_how_its_ranks_ended(
 
     assert told == codes
     assert {rank: error.exception for rank, error in raised.items()} == errors
+
+
+FRAMES = "".join(f'[rank0]:   File "/w/a.py", line {at}, in f\n[rank0]:     g({at})\n' for at in range(1000))
+HEADER_OF_RANK = "[rank0]: Traceback (most recent call last):\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HEADER_OF_RANK}{FRAMES}[rank0]:[W1128 08:00:00.0 ProcessGroupNCCL.cpp:1496] Warning\n",
+        f"{HEADER_OF_RANK}{FRAMES}[rank0]: ?\n",
+        HEADER_OF_RANK * 1000 + "[rank0]:  \n" * 1000,
+    ],
+    ids=["a line of torch's own after the frames", "no name of an exception", "headers and blanks only"],
+)
+def test_long_traceback_without_an_exception_is_read_at_once(text: str) -> None:
+    assert command_logs.last_printed(text) is None
+    assert command_logs.read(text) == ({}, {})
+
+
+@pytest.mark.timeout(60)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "[rank0]: Traceback (most recent call last):",
+                "Traceback (most recent call last):",
+                "[rank0]:   File",
+                "[rank0]:     g()",
+                "[rank0]:",
+                "  File",
+                "",
+                "[1]<stderr>:  File",
+                "[rank0]:[W1128",
+                "[rank0]: ValueError: x",
+                "ValueError",
+            ]
+        ),
+        max_size=60,
+    )
+)
+def test_any_mix_of_lines_is_read_into_tracebacks_that_do_not_overlap_within_a_rank(lines: list[str]) -> None:
+    text = "\n".join(lines)
+
+    found = command_logs.tracebacks(text)
+
+    for one in found:
+        assert text[one.start : one.end].splitlines()[0].endswith("Traceback (most recent call last):")
+        assert text[one.start : one.end].endswith(f"{one.name}: {one.message}" if one.message else one.name)
+    for rank in (None, 0):
+        own = [one for one in found if one.rank == rank]
+        assert all(a.end < b.start for a, b in itertools.pairwise(own))
+
+
+def test_class_within_a_function_and_a_line_of_torch_between_frames_are_read() -> None:
+    text = (
+        f'{HEADER_OF_RANK}[rank0]:   File "/w/a.py", line 1, in f\n[rank0]:[W1128 08:00] Warning\n[rank0]:     g()\n'
+        "[rank0]: __main__.main.<locals>.MyError: bad\n"
+    )
+
+    error = command_logs.last_printed(text)
+
+    assert error is not None
+    assert (error.exception, error.message) == ("MyError", "bad")
+
+
+def test_numbers_that_are_too_long_in_a_log_are_left_out() -> None:
+    digits = "9" * 5000
+    text = (
+        f"Root Cause (first observed failure):\n  rank : {digits} (local_rank: 0)\n  exitcode : 1 (pid: 2)\n"
+    )
+
+    assert command_logs.read(text) == ({}, {})
+    assert command_logs.read('{"berth_ranks": ' + "[" * 50_000) == ({}, {})
 
 
 def test_ranks_that_a_command_starts_have_the_limit_on_memory_and_give_what_trackers_get(

@@ -241,6 +241,10 @@ OF_A_WORKER = "Caught KeyError in DataLoader worker process 0.\nOriginal Traceba
         ),
         (RankError("KeyError", OF_A_WORKER, 1), "The script raised KeyError: 'label' on rank 0."),
         (
+            RankError("ProcessRaisedException", f"{SPAWNED}hint: check config\n", 1),
+            "The script raised ValueError: no such split (ProcessRaisedException) on rank 0.",
+        ),
+        (
             RankError("EOFError", "EOF when reading a line", 1),
             "The script raised EOFError: EOF when reading a line on rank 0. "
             "A job has no keyboard: give what the script asks for as an argument.",
@@ -326,6 +330,56 @@ def test_a_program_that_a_script_started_tells_why_the_script_failed(message, ta
     assert (verdict.kind, say(verdict.how)) == (kind, sentence)
 
 
+OF_THE_LAUNCHER = """Traceback (most recent call last):
+  File "/x/work/stages.py", line 4, in <module>
+    subprocess.run(command, check=True)
+subprocess.CalledProcessError: Command '['gsutil', 'cp']' returned non-zero exit status 2.
+"""
+HANDLED = """Traceback (most recent call last):
+  File "/x/work/train.py", line 2, in <module>
+    step()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        f"{HANDLED}smaller batch\nstep 1\n",
+        f"{HANDLED}\nDuring handling of the above exception, another exception occurred:\n\n",
+        "worker died with <Signals.SIGKILL: 9>, started another\nstep 1\n",
+    ],
+    ids=["memory", "handled just before", "signal"],
+)
+def test_what_a_script_handled_before_is_not_why_its_program_failed(before: str) -> None:
+    error = RankError("CalledProcessError", "Command '['gsutil', 'cp']' returned non-zero exit status 2.", 1)
+    verdict = classify(Ending(1, top=1, errors={0: error}, tails={0: before + OF_THE_LAUNCHER}))
+
+    assert verdict.kind == "user_error"
+    assert say(verdict.how).startswith("The script raised CalledProcessError: ")
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        ("RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. ", "signal"),
+        ("OSError: [Errno 98] Address already in use", "infra"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "oom_gpu"),
+    ],
+)
+def test_a_failure_below_a_launcher_is_judged_like_a_scripts_own(cause: str, kind: str) -> None:
+    torchrun = "=" * 60 + "\ntrain.py FAILED\n" + "=" * 60 + "\n"
+    tail = (
+        f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n{cause}\n'
+        "E1128 10:00:00.000000 42 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1)\n"
+        f'Traceback (most recent call last):\n  File "y.py", line 1, in f\n'
+        f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{torchrun}{OF_THE_LAUNCHER}"
+    )
+    error = RankError("CalledProcessError", "Command '['accelerate']' returned non-zero exit status 1.", 1)
+
+    assert classify(Ending(1, top=1, errors={0: error}, tails={0: tail})).kind == kind
+
+
 PRINTED = """step 20 loss 0.048
 Traceback (most recent call last):
   File "/x/work/train.py", line 6, in <module>
@@ -345,6 +399,11 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied
         (PRINTED + "step 21 loss 0.04\n" * 20, "Finished."),
         (
             f"done\nException ignored in: <function Loader.__del__ at 0x7f>\n{PRINTED.partition(chr(10))[2]}",
+            "Finished.",
+        ),
+        (
+            "done\nException ignored while calling deallocator <function Loader.__del__ at 0x7f>:\n"
+            f"{PRINTED.partition(chr(10))[2]}",
             "Finished.",
         ),
         ("done\n", "Finished."),
@@ -381,6 +440,12 @@ def test_a_port_that_another_program_has_is_no_error_of_the_script(error, port) 
         f" {port} is taken by another program of this server, perhaps another job: use the one in MASTER_PORT, or port 0 "
         "for a free one."
     )
+
+
+def test_words_of_a_taken_port_in_an_error_of_the_script_are_no_taken_port() -> None:
+    error = RankError("ValueError", "config: address already in use by another section", 1)
+
+    assert classify(Ending(1, top=1, errors={0: error})).kind == "user_error"
 
 
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:

@@ -33,6 +33,11 @@ class Ending:
     claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
     lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is
 
+    @property
+    def port_taken(self) -> bool:
+        """Whether another program had the script's port: the retry needs time, not the same devices."""
+        return "port" in self.how.facts
+
 
 class ColumnsOfEnd(TypedDict, total=False):
     """Columns of the job's row that change with every end, and with what it says of the next attempt."""

@@ -186,7 +186,8 @@ def _retry_or_fail(job: Job, ending: Ending, common: ColumnsOfEnd) -> None:
         why = fact(Happened.GIVEN_UP, ending=ending.how, **_why_not_again(ending, failures, budget))
         move(job, JobState.FAILED, actor="supervisor", why=why, **common)
         return
-    delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
+    at_once = ending.progressed and not ending.port_taken
+    delay_s = 0.0 if at_once else backoff_s(job, max(failures, 1))
     kept_until = keeping.kept_until(job, ending, delay_s)
     different: Facts = {"not_resumable": True} if ending.not_resumable else {}
     if back_to is not None:

@@ -23,6 +23,8 @@ def was_killed(job: Job, ending: Ending) -> bool:
     """Whether an attempt that ran was ended by something outside of it, and its devices are not to blame."""
     if job.state == JobState.STARTING and ending.kind == ExitKind.INFRA:
         return False  # it never ran
+    if ending.port_taken:
+        return False
     if ending.kind in {ExitKind.LOST, ExitKind.INFRA} or ending.crowded_out:
         return True
     if ending.kind != ExitKind.SIGNAL:

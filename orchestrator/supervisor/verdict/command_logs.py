@@ -5,31 +5,38 @@ raised.
 """
 
 import re
+from typing import NamedTuple
 
 from orchestrator.supervisor.verdict.rank_reports import RankError, parse_exit_codes
 
 TAIL_BYTES = 1 << 16
 LAST_WORDS_CHARS = 200  # after the last exception of a log: "exiting", "done"
 IGNORED_CHARS = 400  # before a traceback: "Exception ignored in: <function ...>"
-CAUSE_BYTES = 4096  # before a traceback: that of the exception that caused it
 _MOST_RANK = 4096
 # A child that a signal ended, in the words of its launcher: subprocess of Python (accelerate), then DeepSpeed's.
 _CHILD_DEATHS = (
-    re.compile(r"died with <Signals\.\w+: (\d+)>"),
-    re.compile(r"exits with return code = -(\d+)"),
+    re.compile(r"died with <Signals\.\w+: (\d{1,9})>"),
+    re.compile(r"exits with return code = -(\d{1,9})\b"),
 )
 # The first rank that failed, and its exit code as a shell gives it: horovodrun; a signal: mpirun (Open MPI).
-_FIRST_OF_HOROVOD = re.compile(r"^Process name: (\d+)\nExit code: (\d+)$", re.MULTILINE)
-_FIRST_OF_MPI = re.compile(r"noticed that process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
-# The first line of a traceback, its frames, and the line that names the exception; torch and horovodrun write the rank
-# before each.
-_RANK = r"(?:\[rank\d+\]: *|\[\d+\]<stderr>:)?"
-_TRACEBACK = re.compile(
-    r"^(?:\[rank(?P<number>\d+)\]: *|\[(?P<process>\d+)\]<stderr>:)?Traceback \(most recent call last\):\n"
-    rf"(?:{_RANK}[ \t].*\n|\n)+"
-    rf"{_RANK}(?P<name>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$",
-    re.MULTILINE,
+_FIRST_OF_HOROVOD = re.compile(r"^Process name: (\d{1,9})\nExit code: (\d{1,9})$", re.MULTILINE)
+_FIRST_OF_MPI = re.compile(
+    r"noticed that process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b"
 )
+# torch and horovodrun write the rank before each line of a traceback. Each line has one reading only: a pattern over
+# many lines would take exponential time.
+_OF_RANK = re.compile(r"\[rank(\d{1,9})\]:(?: |$)|\[(\d{1,9})\]<stderr>:")
+_HEADER = "Traceback (most recent call last):"
+_RAISED = re.compile(r"([A-Za-z_][\w.<>]*)(?:: (.*))?")
+_CHAINED = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_LOG_OF_TORCH = re.compile(
+    r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} "
+)  # between the end of a rank and that of its launcher
+_IGNORED = re.compile(r"Exception ignored (?:in|while)\b")  # "while" since Python 3.14
+_RULE = re.compile(r"={20,}")  # torchrun's report stands between two
 # Exceptions of launchers: what they report is the end of a rank.
 OF_LAUNCHERS = frozenset(
     {"ChildFailedError", "CalledProcessError", "SignalException", "ProcessExitedException"}
@@ -37,6 +44,42 @@ OF_LAUNCHERS = frozenset(
 _WORDS_OF_HOROVOD = "Horovod detected that one or more processes exited"
 _OF_SANDBOX = re.compile(r"bwrap: (?!execvp )")
 _SHELL_SIGNAL = 128  # and more: the exit code of a shell whose program a signal ended
+
+
+class Traceback(NamedTuple):
+    """A traceback in a log, from its header to the line that names the exception."""
+
+    rank: int | None  # None: the log does not say
+    name: str
+    message: str
+    start: int
+    end: int
+
+
+def tracebacks(text: str) -> list[Traceback]:
+    """All complete tracebacks of a log, in the order in which they end; reads each line once."""
+    complete = []
+    open_at: dict[
+        int | None, tuple[int, int]
+    ] = {}  # start of the header, and lines since then; ranks may mix
+    end = -1
+    for line in text.split("\n"):
+        start, end = end + 1, end + 1 + len(line)
+        prefix = _OF_RANK.match(line)
+        rank = min(int(prefix[1] or prefix[2]), _MOST_RANK - 1) if prefix else None
+        words = line[prefix.end() :] if prefix else line
+        if words == _HEADER:
+            open_at[rank] = (start, 0)
+        elif rank not in open_at:
+            continue
+        elif not words or words[0] in " \t":
+            open_at[rank] = (open_at[rank][0], open_at[rank][1] + 1)
+        else:
+            header, frames = open_at.pop(rank)
+            if frames and (raised := _RAISED.fullmatch(words)):
+                name = raised[1].rpartition(".")[2]
+                complete.append(Traceback(rank, name, raised[2] or "", header, end))
+    return complete
 
 
 def read(text: str) -> tuple[dict[int, int], dict[int, RankError]]:
@@ -59,12 +102,38 @@ def last_printed(text: str) -> RankError | None:
 
     Not one that Python ignored while it cleaned up.
     """
-    hit = next(reversed(list(_TRACEBACK.finditer(text))), None)
-    if hit is None or len(text) - hit.end() > LAST_WORDS_CHARS:
+    last = next(reversed(tracebacks(text)), None)
+    if last is None or len(text) - last.end > LAST_WORDS_CHARS:
         return None
-    if "Exception ignored in" in text[: hit.start()].rpartition("\n\n")[2][-IGNORED_CHARS:]:
+    if _IGNORED.search(text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]):
         return None
-    return RankError(hit["name"].rpartition(".")[2], hit["message"] or "", 0)
+    return RankError(last.name, last.message, 0)
+
+
+def signal_named(message: str) -> int:
+    """The signal that ended a program, as the message of its launcher's exception tells; 0 if none."""
+    codes = parse_exit_codes(message) or _first_death(message[-4096:])
+    return next((-code for code in codes.values() if code < 0), 0)
+
+
+def cause_of_launcher(text: str) -> RankError | None:
+    """The exception right above that of a launcher, with which a log ends.
+
+    An earlier one, with other lines below it, was handled.
+    """
+    found = tracebacks(text)
+    below = None
+    for at in reversed(range(len(found))):
+        if below is not None and not _nothing_between(text[found[at].end : below.start]):
+            return None
+        below = found[at]
+        if below.name not in OF_LAUNCHERS:
+            return (
+                RankError(below.name, below.message, 0, _trace(text, found, at))
+                if at + 1 < len(found)
+                else None
+            )
+    return None
 
 
 def is_of_sandbox(text: str) -> bool:
@@ -89,11 +158,32 @@ def _first_death(text: str) -> dict[int, int]:
 
 def _last_error(text: str, first_rank: int) -> dict[int, RankError]:
     """The last exception of a script, by its rank; an earlier one may have been handled."""
-    for hit in reversed(list(_TRACEBACK.finditer(text))):
-        name = hit["name"].rpartition(".")[2]
-        message = hit["message"] or ""
-        if name not in OF_LAUNCHERS and not message.startswith(_WORDS_OF_HOROVOD):
-            number = hit["number"] or hit["process"]
-            rank = min(int(number), _MOST_RANK - 1) if number else first_rank
-            return {rank: RankError(name, message, 0, text[max(0, hit.start() - CAUSE_BYTES) : hit.end()])}
+    found = tracebacks(text)
+    for at in reversed(range(len(found))):
+        last = found[at]
+        if last.name not in OF_LAUNCHERS and not last.message.startswith(_WORDS_OF_HOROVOD):
+            rank = first_rank if last.rank is None else last.rank
+            return {rank: RankError(last.name, last.message, 0, _trace(text, found, at))}
     return {}
+
+
+def _trace(text: str, found: list[Traceback], at: int) -> str:
+    """A traceback with those of the exceptions that caused it."""
+    start = found[at].start
+    for earlier in reversed(found[:at]):
+        if earlier.rank == found[at].rank:
+            if not text[max(0, start - 200) : start].rstrip().endswith(_CHAINED):
+                break
+            start = earlier.start
+    return text[start : found[at].end]
+
+
+def _nothing_between(text: str) -> bool:
+    """Whether only a launcher's own words stand between two tracebacks."""
+    in_report = False
+    for line in text.splitlines():
+        if _RULE.fullmatch(line):
+            in_report = not in_report
+        elif line.strip() and not in_report and not _LOG_OF_TORCH.match(line):
+            return False
+    return True

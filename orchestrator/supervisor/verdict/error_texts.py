@@ -21,7 +21,7 @@ _CPU_MEMORY = re.compile(
 )
 _GPU_FAULT = re.compile(
     r"uncorrectable (NVLink |ECC )?error|fallen off the bus|GPU is lost|device is (lost|no longer)|"
-    r"CUDA-capable device\(s\) is/are busy|unspecified launch failure.*ECC",
+    r"CUDA-capable device\(s\) is/are busy|unspecified launch failure.{0,400}ECC",
     re.IGNORECASE,
 )
 # Errors of a rank whose peer is gone.
@@ -43,9 +43,11 @@ _CHILD_KILLED = re.compile(
     r"DataLoader worker \(pid \d{1,10}\) is killed by signal: Killed|process \d+ terminated with signal SIGKILL"
 )
 _PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE)
+# Only the system and torch tell of a taken port; another exception may quote the words.
+_OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|RuntimeError|Dist\w*Error): |.*\[Errno 98\]")
 _PORT = re.compile(r"\bport:? (\d{1,5})\b")
 _TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(?:: .*)?$", re.MULTILINE)
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]{0,200}(?:: .*)?")
 _QUOTED = re.compile(r"'(/[^']+)'")
 
 
@@ -75,7 +77,7 @@ def child_killed(error: RankError) -> bool:
 
 def taken_port(raised: str) -> str | None:
     """The port that another program has, empty if the message does not name it; None for other errors."""
-    if _PORT_TAKEN.search(raised) is None:
+    if _PORT_TAKEN.search(raised) is None or _OF_SOCKET.match(raised) is None:
         return None
     port = _PORT.search(raised)
     return port[1] if port else ""
@@ -89,8 +91,9 @@ def asked_for_input(error: RankError) -> bool:
 def raised_text(error: RankError) -> str:
     """The exception in one line; of one that carries another process's traceback, that process's exception."""
     _, traceback, within = error.message.rpartition(_TRACEBACK)
-    if traceback and (found := _EXCEPTION.findall(within)):
-        cause = found[-1].strip()[:300]
+    below_frames = next((line for line in within.splitlines() if line and not line[0].isspace()), "")
+    if traceback and _EXCEPTION.fullmatch(below_frames):
+        cause = below_frames.strip()[:300]
         return cause if cause.startswith(error.exception) else f"{cause} ({error.exception})"
     message = error.message.strip()
     return f"{error.exception}: {message.splitlines()[0][:300]}" if message else error.exception

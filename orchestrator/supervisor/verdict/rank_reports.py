@@ -14,7 +14,7 @@ _TAIL_BYTES = 1 << 16
 _MOST_LOST_BYTES = 1 << 50  # the run may write any number there
 # torch/distributed/elastic/multiprocessing/errors: _FAILURE_FORMAT_TEMPLATE
 _TORCHRUN_FAILURE = re.compile(
-    r"^ *rank +: (\d+) \(local_rank: \d+\)\n *exitcode +: (-?\d+) \(pid: \d+\)", re.MULTILINE
+    r"^ *rank +: (\d{1,9}) \(local_rank: \d+\)\n *exitcode +: (-?\d{1,9}) \(pid: \d+\)", re.MULTILINE
 )
 
 
@@ -50,7 +50,7 @@ def parse_error(record: Record) -> RankError | None:
     name, colon, text = message["message"].partition(": ")
     try:
         time_ns = int(extra.get("time_ns") or int(extra.get("timestamp") or 0) * 1_000_000_000)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         time_ns = 0
     trace = str(extra.get("py_callstack") or "")
     return RankError(name if colon else "Exception", text if colon else name, time_ns, trace)
@@ -61,7 +61,7 @@ def read_finished(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, int]
     codes = {}
     for rank in ranks:
         text = read_tail(folder.finished_marker(rank), 16).strip()
-        if text.removeprefix("-").isdigit():
+        if text.removeprefix("-").isdecimal():
             codes[rank] = int(text)
     return codes
 
@@ -103,7 +103,7 @@ def _starter_codes(line: str) -> dict[int, int]:
     try:
         ended = json.loads(line)["berth_ranks"]
         codes = {int(rank): int(code) for rank, code in ended}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return {}
     failures_first = sorted(
         codes.items(), key=lambda item: item[1] == 0

@@ -26,7 +26,7 @@ from orchestrator.supervisor.verdict.error_texts import (
 from orchestrator.supervisor.verdict.rank_reports import RankError
 
 # How argparse, and how click and typer end a script that was called with wrong options.
-_WRONG_USE = re.compile(r"^(?:\S{1,99}: error|Error): ([^\n]{1,400})\s*\Z", re.MULTILINE)
+_WRONG_USE = re.compile(r"(?:\S{1,99}: error|Error): (.{1,400})")
 KIND_OF_STOP = {
     "cancel": "cancelled",
     "timeout": "timeout",
@@ -169,9 +169,12 @@ def _raised(ending: Ending) -> Verdict | None:
     if not errors:
         return None
     rank = min(errors, key=lambda other: errors[other].time_ns)
-    error = errors[rank]
+    return _judge(ending, rank, errors[rank], raised_text(errors[rank]))
+
+
+def _judge(ending: Ending, rank: int, error: RankError, raised: str) -> Verdict:
+    """The verdict on an exception that ended a rank; ``raised`` says it in one line."""
     short = error.message.strip().splitlines()[0][:300] if error.message.strip() else ""
-    raised = raised_text(error)
     kind = kind_of_text(f"{error.exception}: {error.message}")
     if error.exception == "MemoryError":
         kind = "oom_cpu"
@@ -204,16 +207,14 @@ def _raised(ending: Ending) -> Verdict | None:
 
 
 def _started_failed(ending: Ending, rank: int, error: RankError) -> Verdict | None:
-    """Why a program failed that a script had started, as its log tells; None if the log says nothing."""
-    codes, errors = command_logs.read(f"{ending.tails.get(rank, '')}\n{error.message}")
-    number = next((-code for code in codes.values() if code < 0), 0)
+    """Why a program failed that a script had started: by its message or the end of its log; None if they do not say."""
+    number = command_logs.signal_named(error.message)
     if number == signal.SIGKILL:
         return _child_killed(ending, rank)
-    cause = next(iter(errors.values()), None)
-    if number or cause is None:
+    cause = None if number else command_logs.cause_of_launcher(ending.tails.get(rank, ""))
+    if cause is None:
         return None
-    raised = f"{raised_text(cause)} ({error.exception})"
-    return Verdict(kind_of_text(raised) or "user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
+    return _judge(ending, rank, cause, f"{raised_text(cause)} ({error.exception})")
 
 
 def _child_killed(ending: Ending, rank: int) -> Verdict:
@@ -265,8 +266,9 @@ def _exited(ending: Ending) -> Verdict | None:
         return None
     code = _codes(ending)[rank]
     verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
-    if told := _WRONG_USE.findall(ending.tails.get(rank, "")):
-        verdict.add(message=told[-1][:300].strip())
+    last_line = ending.tails.get(rank, "").rstrip().rpartition("\n")[2]
+    if told := _WRONG_USE.fullmatch(last_line):
+        verdict.add(message=told[1][:300].strip())
     return verdict
 
 
