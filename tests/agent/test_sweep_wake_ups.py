@@ -100,4 +100,5 @@ def test_a_sweep_that_nobody_advances_is_helped_however_often_it_has_news(home, 
     wakes._helper.join(60)
 
     sweep.refresh_from_db()
+    assert sweep.advanced_at is not None
     assert sweep.advanced_at > now

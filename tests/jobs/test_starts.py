@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import zipfile
+from typing import Any
 
 import pytest
 from django.core.files.base import ContentFile
@@ -230,7 +231,7 @@ def test_a_program_of_the_whole_upload_finds_its_packages_from_a_folder_of_it(
     job = submit(ada, files, command=["x-train"], workdir="run").job
     launcher.prepare(job, make_attempt(job))
 
-    record = read_record(home.job(job.pk).attempt(1).launch) or {}
+    record: Any = read_record(home.job(job.pk).attempt(1).launch)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
