@@ -55,6 +55,7 @@ def test_a_report_read_in_this_turn_wakes_its_sweep_in_this_turn(home, ada, make
     controller.advance(sweep.pk)
     jobs = Job.objects.filter(trial__sweep=sweep)
     reported = [job.pk for job in jobs]
+    sent.clear()
     wakes.look_in_time(now, reported=reported)
     assert sent == []  # nothing is at work that the agent knows of
 
