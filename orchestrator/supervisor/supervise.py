@@ -288,19 +288,17 @@ class Supervision:
 
     def _describe_end(self, infra: str | None) -> Record:
         launch, ended_s = self._launch, time.monotonic()
-        ending = Ending(0, infra=infra)
-        if launch is not None:
-            try:
-                ending = self._ending(launch, infra, ended_s)
-            except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
-                traceback.print_exc()
-                ending = Ending(launch.ranks, infra=f"What the run left behind cannot be read: {error}")
         try:
-            verdict = classify(ending)
-        except Exception as error:  # noqa: BLE001 -- likewise
+            ending = self._ending(launch, infra, ended_s) if launch else Ending(0, infra=infra)
+            return self._end_of(ending, ended_s, self._dropped_bytes(launch) if launch else {})
+        except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
             traceback.print_exc()
-            ending = Ending(ending.ranks, infra=f"What the run left behind cannot be read: {error}")
-            verdict = classify(ending)
+            unread = f"What the run left behind cannot be read: {error}"
+            return self._end_of(Ending(launch.ranks if launch else 0, infra=unread), ended_s, {})
+
+    def _end_of(self, ending: Ending, ended_s: float, dropped_bytes: dict[str, int]) -> Record:
+        """The exit record of an ending, whose kind and words are found here."""
+        verdict = classify(ending)
         named: Mapping[str, object] = read_record(self._folder.launch) or {}
         return {
             "number": named.get("number"),
@@ -315,8 +313,8 @@ class Supervision:
             "started_at": self._started_at,
             "ended_at": time.time(),
             "run_s": ended_s - self._started_s,
-            "peak_memory_bytes": self._limits.memory.peak_bytes if launch else None,
-            "dropped_bytes": self._dropped_bytes(launch) if launch else {},
+            "peak_memory_bytes": self._limits.memory.peak_bytes if self._launch else None,
+            "dropped_bytes": dropped_bytes,
         }
 
     def _dropped_bytes(self, launch: Launch) -> dict[str, int]:
