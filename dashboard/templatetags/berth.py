@@ -91,7 +91,7 @@ _EXIT_WORDS = {
     ExitKind.HANG: mark("no progress"),
     ExitKind.LOST: mark("lost"),
     ExitKind.GPU_FAULT: mark("GPU fault"),
-    ExitKind.INFRA: mark("could not start"),
+    ExitKind.INFRA: mark("fault of the server"),
     ExitKind.CANCELLED: mark("cancelled"),
     ExitKind.TIMEOUT: mark("out of time"),
     ExitKind.PREEMPTED: mark("preempted"),

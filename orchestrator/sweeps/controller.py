@@ -22,6 +22,7 @@ from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
+from orchestrator.live import wakeups
 from orchestrator.models import Job, JobState, RungReport, Sweep, SweepState, SweepTrial
 from orchestrator.sweeps import observing, pausing
 from orchestrator.sweeps.core.gain import expected_gain
@@ -47,6 +48,9 @@ from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, ru
 logger = logging.getLogger(__name__)
 
 SAME_ERRORS = 3
+LOOKS_AT_ONCE = (
+    2  # then it goes behind the worker's other tasks: trials may report faster than they are looked at
+)
 
 
 def advance(sweep_id: UUID) -> bool:
@@ -57,12 +61,15 @@ def advance(sweep_id: UUID) -> bool:
     """
     asked = _folder() / f"{sweep_id}.asked"
     asked.touch()
-    while asked.exists():
+    for _ in range(LOOKS_AT_ONCE):
         with _alone(sweep_id) as alone:
             if not alone:
                 return False
             asked.unlink(missing_ok=True)  # before the rows are read: who asks later is looked after later
             _advance(sweep_id)
+        if not asked.exists():
+            return True
+    wakeups.advance(sweep_id)
     return True
 
 

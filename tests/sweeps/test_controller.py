@@ -596,3 +596,26 @@ def test_a_sweep_that_is_asked_for_while_it_is_advanced_is_looked_at_once_more(
         query for query in queries if query["sql"].startswith("UPDATE") and '"advanced_at"' in query["sql"]
     ]
     assert len(looks) == 2
+
+
+def test_a_sweep_that_is_asked_for_again_and_again_lets_other_work_go_first(
+    make_sweep, home, monkeypatch, django_capture_on_commit_callbacks
+):
+    sweep = make_sweep()
+    sent: list[str] = []
+    looks: list[str] = []
+    monkeypatch.setattr(
+        "orchestrator.live.wakeups._send_task", lambda name, *arguments, **named: sent.extend(arguments)
+    )
+
+    def ask(execute, sql, params, many, context):
+        if sql.startswith("UPDATE") and '"advanced_at"' in sql:
+            looks.append(sql)
+            (home.root / "sweeps" / f"{sweep.pk}.asked").touch()
+        return execute(sql, params, many, context)
+
+    with django_capture_on_commit_callbacks(execute=True), connection.execute_wrapper(ask):
+        assert controller.advance(sweep.pk) is True
+
+    assert len(looks) == controller.LOOKS_AT_ONCE
+    assert sent.count(str(sweep.pk)) == 1
