@@ -560,6 +560,25 @@ def test_a_model_whose_optimizer_was_not_saved_before_the_kill_is_set_aside(plac
     )
 
 
+def test_a_newer_save_of_fewer_ranks_stays_for_the_script(placed, home):
+    """A job that shrinks from four devices to two saves two files a step: nothing is missing."""
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for rank in range(4):
+        write_zip(folder.checkpoints / f"model_step_10_rank_{rank}.pt", f"ten {rank}")
+    collect(folder)
+    newer = [
+        write_zip(folder.checkpoints / f"model_step_20_rank_{rank}.pt", f"twenty {rank}") for rank in range(2)
+    ]
+
+    second = again(attempt)
+    prepare(second)
+
+    assert all(path.exists() for path in newer)
+    assert remarks(second) == []
+
+
 def test_a_newer_save_that_lacks_nothing_stays_for_the_script(placed, home):
     attempt = placed()
     prepare(attempt)
