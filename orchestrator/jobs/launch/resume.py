@@ -137,13 +137,14 @@ def _set_halves_aside(
 
 
 def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
-    """Whether every kept checkpoint with some of a save's files (numbers left out) has further kinds of file.
+    """Whether two or more kept checkpoints have some of a save's files (numbers left out), and all a further kind.
 
-    The count of one kind does not matter: a job that continues on fewer devices writes fewer files of ranks.
+    One kept checkpoint shows no habit: its optimizer may be saved at some steps only.  The count of one kind does
+    not matter: a job that continues on fewer devices writes fewer files of ranks.
     """
     files = set(map(without_digits, save.files))
     alike = [whole for whole in kept if whole & files]
-    return bool(alike) and all(whole - files for whole in alike)
+    return len(alike) >= 2 and bool(set.intersection(*alike) - files)
 
 
 def _set_aside(path: Path) -> None:
