@@ -596,6 +596,24 @@ def test_one_kept_save_does_not_show_what_each_save_has(placed, home):
     assert remarks(second) == []
 
 
+def test_only_the_newest_two_halves_of_a_name_are_left_for_a_job_that_is_killed_often(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for step in (5, 10):
+        save_pair(folder, step)
+        collect(folder)
+    model, optimizer = save_pair(folder, 20)
+    optimizer.unlink()
+    model.with_name("model_step_20.pt.1.torn").write_text("of the first kill")
+    model.with_name("model_step_20.pt.torn").write_text("of the second kill")
+
+    prepare(again(attempt))
+
+    assert len(list(folder.checkpoints.glob("*.torn"))) == 2
+    assert model.with_name("model_step_20.pt.1.torn").read_text() == "of the second kill"
+
+
 def test_a_newer_save_that_lacks_nothing_stays_for_the_script(placed, home):
     attempt = placed()
     prepare(attempt)

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -148,13 +147,10 @@ def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a whole file to ``NAME.torn``; one that was set aside before under this name is kept too."""
+    """Rename a whole file to ``NAME.torn``, and the one set aside before it to ``NAME.1.torn``; older ones go."""
     torn = path.with_name(f"{path.name}.torn")
     if torn.exists():
-        free = next(
-            free for number in count(1) if not (free := path.with_name(f"{path.name}.{number}.torn")).exists()
-        )
-        torn.rename(free)
+        torn.replace(path.with_name(f"{path.name}.1.torn"))
     path.rename(torn)
 
 
