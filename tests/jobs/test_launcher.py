@@ -537,8 +537,9 @@ def test_a_model_whose_optimizer_was_not_saved_before_the_kill_is_set_aside(plac
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
-    save_pair(folder, 10)
-    collect(folder)
+    for step in (5, 10):
+        save_pair(folder, step)
+        collect(folder)
     model, optimizer = save_pair(folder, 20)
     os.truncate(optimizer, 100)
     if not is_torn:
@@ -551,13 +552,66 @@ def test_a_model_whose_optimizer_was_not_saved_before_the_kill_is_set_aside(plac
     prepare(second)
 
     left = sorted(path.name for path in folder.checkpoints.glob("*.pt"))
-    assert left == ["model_step_10.pt", "optim_step_10.pt"]
+    assert left == ["model_step_10.pt", "model_step_5.pt", "optim_step_10.pt", "optim_step_5.pt"]
     assert model.with_name("model_step_20.pt.torn").read_bytes() == whole
     assert model.with_name("model_step_20.pt.1.torn").read_text() == "of an earlier kill"
     assert (
         "model_step_20.pt was not finished when its writer was killed; renamed to model_step_20.pt.torn."
         in remarks(second)
     )
+
+
+def test_a_newer_save_of_fewer_ranks_stays_for_the_script(placed, home):
+    """A job that shrinks from four devices to two saves two files a step: nothing is missing."""
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for rank in range(4):
+        write_zip(folder.checkpoints / f"model_step_10_rank_{rank}.pt", f"ten {rank}")
+    collect(folder)
+    newer = [
+        write_zip(folder.checkpoints / f"model_step_20_rank_{rank}.pt", f"twenty {rank}") for rank in range(2)
+    ]
+
+    second = again(attempt)
+    prepare(second)
+
+    assert all(path.exists() for path in newer)
+    assert remarks(second) == []
+
+
+def test_one_kept_save_does_not_show_what_each_save_has(placed, home):
+    """A script may save its optimizer every fifth epoch only, the first of them included."""
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    save_pair(folder, 0)
+    collect(folder)
+    newer = write_zip(folder.checkpoints / "model_step_1.pt", "model 1")
+
+    second = again(attempt)
+    prepare(second)
+
+    assert newer.exists()
+    assert remarks(second) == []
+
+
+def test_only_the_newest_two_halves_of_a_name_are_left_for_a_job_that_is_killed_often(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for step in (5, 10):
+        save_pair(folder, step)
+        collect(folder)
+    model, optimizer = save_pair(folder, 20)
+    optimizer.unlink()
+    model.with_name("model_step_20.pt.1.torn").write_text("of the first kill")
+    model.with_name("model_step_20.pt.torn").write_text("of the second kill")
+
+    prepare(again(attempt))
+
+    assert len(list(folder.checkpoints.glob("*.torn"))) == 2
+    assert model.with_name("model_step_20.pt.1.torn").read_text() == "of the second kill"
 
 
 def test_a_newer_save_that_lacks_nothing_stays_for_the_script(placed, home):

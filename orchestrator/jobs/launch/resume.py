@@ -1,10 +1,8 @@
 """Chooses the checkpoint that an attempt starts from, and restores it where the script expects it."""
 
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -127,7 +125,7 @@ def _set_halves_aside(
         return
     seen = max((file.seen[1] for file in generation.files if file.seen), default=0)
     own = {file.path for file in generation.files}
-    kept = [Counter(without_digits(file.path) for file in entry.own_files) for entry in store.list()]
+    kept = [{without_digits(file.path) for file in entry.own_files} for entry in store.list()]
     for save in group(watcher.signatures()).saves:
         is_newer = save.kind == "files" and save.written_ns > seen
         if is_newer and own.isdisjoint(save.files) and _is_half(save, kept):
@@ -137,21 +135,22 @@ def _set_halves_aside(
                 lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=name), actor="launcher")
 
 
-def _is_half(save: Save, kept: Sequence[Counter[str]]) -> bool:
-    """Whether every kept checkpoint with some of a save's files (numbers left out) has further ones."""
-    files = Counter(map(without_digits, save.files))
+def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
+    """Whether two or more kept checkpoints have some of a save's files (numbers left out), and all a further kind.
+
+    One kept checkpoint shows no habit: its optimizer may be saved at some steps only.  The count of one kind does
+    not matter: a job that continues on fewer devices writes fewer files of ranks.
+    """
+    files = set(map(without_digits, save.files))
     alike = [whole for whole in kept if whole & files]
-    return bool(alike) and all(whole - files for whole in alike)
+    return len(alike) >= 2 and bool(set.intersection(*alike) - files)
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a whole file to ``NAME.torn``; one that was set aside before under this name is kept too."""
+    """Rename a whole file to ``NAME.torn``, and the one set aside before it to ``NAME.1.torn``; older ones go."""
     torn = path.with_name(f"{path.name}.torn")
     if torn.exists():
-        free = next(
-            free for number in count(1) if not (free := path.with_name(f"{path.name}.{number}.torn")).exists()
-        )
-        torn.rename(free)
+        torn.replace(path.with_name(f"{path.name}.1.torn"))
     path.rename(torn)
 
 
