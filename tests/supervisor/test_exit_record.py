@@ -335,6 +335,7 @@ OF_THE_LAUNCHER = """Traceback (most recent call last):
     subprocess.run(command, check=True)
 subprocess.CalledProcessError: Command '['gsutil', 'cp']' returned non-zero exit status 2.
 """
+OF_ACCELERATE = OF_THE_LAUNCHER.replace("'gsutil', 'cp'", "'accelerate'").replace("status 2", "status 1")
 HANDLED = """Traceback (most recent call last):
   File "/x/work/train.py", line 2, in <module>
     step()
@@ -360,6 +361,27 @@ def test_what_a_script_handled_before_is_not_why_its_program_failed(before: str)
 
 
 @pytest.mark.parametrize(
+    "between",
+    [
+        "",
+        "E1127 10:00:00.000000 123 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1)\n",
+        "[2024-03-01 10:00:00,000] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1)\n",
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 123)\n",
+        "wandb: \nwandb: Run summary:\nwandb: loss 0.5\nwandb: Find logs at: ./wandb/offline-run/logs\n",
+        "[2024-01-01 12:00:00,000] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 1234\n",
+        "Epoch 1:   0%|          | 0/100 [00:01<?, ?it/s]\n",
+        "resource_tracker.py:224: UserWarning: resource_tracker: 1 leaked semaphore\n  warnings.warn('x')\n",
+    ],
+    ids=["nothing", "torch 2.3", "torch 2.2", "torch 1", "wandb", "DeepSpeed", "bar", "warning"],
+)
+def test_what_a_launcher_writes_at_its_end_hides_no_cause(between: str) -> None:
+    error = RankError("CalledProcessError", "Command '['accelerate']' returned non-zero exit status 1.", 1)
+    tail = f"Epoch 1\n{HANDLED}{between}{OF_ACCELERATE}"
+
+    assert classify(Ending(1, top=1, errors={0: error}, tails={0: tail})).kind == "oom_gpu"
+
+
+@pytest.mark.parametrize(
     ("cause", "kind"),
     [
         ("RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. ", "signal"),
@@ -373,7 +395,7 @@ def test_a_failure_below_a_launcher_is_judged_like_a_scripts_own(cause: str, kin
         f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n{cause}\n'
         "E1128 10:00:00.000000 42 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1)\n"
         f'Traceback (most recent call last):\n  File "y.py", line 1, in f\n'
-        f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{torchrun}{OF_THE_LAUNCHER}"
+        f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n{torchrun}{OF_ACCELERATE}"
     )
     error = RankError("CalledProcessError", "Command '['accelerate']' returned non-zero exit status 1.", 1)
 

@@ -32,9 +32,13 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-_LOG_OF_TORCH = re.compile(
-    r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} "
-)  # between the end of a rank and that of its launcher
+# What launchers, loggers of trackers and bars write between the end of a rank and that of its launcher.
+_OF_LAUNCHER = re.compile(
+    r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} |\[20\d\d-|\[launch\.py:|(?:ERROR|WARNING|INFO):|wandb: |.{0,200}%\|"
+)
+_OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IGNORECASE)
+_FAILED = re.compile(r"returned non-zero exit status (\d+)")
+_PYTHON_FAILED = "1"  # the status after an exception
 _IGNORED = re.compile(r"Exception ignored (?:in|while)\b")  # "while" since Python 3.14
 _RULE = re.compile(r"={20,}")  # torchrun's report stands between two
 # Exceptions of launchers: what they report is the end of a rank.
@@ -117,15 +121,19 @@ def signal_named(message: str) -> int:
 
 
 def cause_of_launcher(text: str) -> RankError | None:
-    """The exception right above that of a launcher, with which a log ends.
+    """The exception above that of a launcher, with which a log ends.
 
-    An earlier one, with other lines below it, was handled.
+    One that the training went on after was handled, and so was any if the program ended with another status than
+    Python's after an exception.
     """
     found = tracebacks(text)
     below = None
     for at in reversed(range(len(found))):
-        if below is not None and not _nothing_between(text[found[at].end : below.start]):
-            return None
+        if below is not None:
+            status = _FAILED.search(below.message)
+            failed_otherwise = status is not None and status[1] != _PYTHON_FAILED
+            if failed_otherwise or _went_on(text[found[at].end : below.start]):
+                return None
         below = found[at]
         if below.name not in OF_LAUNCHERS:
             return (
@@ -172,18 +180,23 @@ def _trace(text: str, found: list[Traceback], at: int) -> str:
     start = found[at].start
     for earlier in reversed(found[:at]):
         if earlier.rank == found[at].rank:
-            if not text[max(0, start - 200) : start].rstrip().endswith(_CHAINED):
+            above = "\n".join(
+                _OF_RANK.sub("", line) for line in text[max(0, start - 200) : start].splitlines()
+            )
+            if not above.rstrip().endswith(_CHAINED):
                 break
             start = earlier.start
     return text[start : found[at].end]
 
 
-def _nothing_between(text: str) -> bool:
-    """Whether only a launcher's own words stand between two tracebacks."""
+def _went_on(text: str) -> bool:
+    """Whether the training went on between two tracebacks, or the second one came of handling the first."""
     in_report = False
     for line in text.splitlines():
         if _RULE.fullmatch(line):
             in_report = not in_report
-        elif line.strip() and not in_report and not _LOG_OF_TORCH.match(line):
-            return False
-    return True
+            continue
+        of_training = not in_report and _OF_TRAINING.search(line) and not _OF_LAUNCHER.match(line)
+        if of_training or line.strip().endswith(_CHAINED):
+            return True
+    return False

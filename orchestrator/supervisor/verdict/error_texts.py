@@ -43,8 +43,8 @@ _CHILD_KILLED = re.compile(
     r"DataLoader worker \(pid \d{1,10}\) is killed by signal: Killed|process \d+ terminated with signal SIGKILL"
 )
 _PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE)
-# Only the system and torch tell of a taken port; another exception may quote the words.
-_OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|RuntimeError|Dist\w*Error): |.*\[Errno 98\]")
+# Only the system, torch and the like tell of a taken port; another exception may quote the words.
+_OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|\w*RuntimeError|ZMQError|Dist\w*Error): |.*\[Errno 98\]")
 _PORT = re.compile(r"\bport:? (\d{1,5})\b")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]{0,200}(?:: .*)?")
