@@ -418,7 +418,8 @@ def test_the_best_step_that_was_is_no_progress(lines):
         ("Episode 11/500, Step 87/1000", 87, 1000, None, {}),
         ("Episode: 11, Step: 87, reward: 3.5", 87, None, None, {"Episode": 11.0, "reward": 3.5}),
         ("Episode: 11 | epoch: 3 | reward: 3.5", 3, None, 3.0, {"Episode": 11.0, "reward": 3.5}),
-        ("timestep: 200, episode: 9, reward: 3.5", 200, None, None, {"episode": 9.0, "reward": 3.5}),
+        ("timesteps: 200, episode: 9, reward: 3.5", 200, None, None, {"episode": 9.0, "reward": 3.5}),
+        ("Epoch 3 | timestep 5 | Step 101 | loss 0.5", 101, None, 3.0, {"timestep": 5.0, "loss": 0.5}),
         ("global_step=3442, episode=9, reward=1.5", 3442, None, None, {"episode": 9.0, "reward": 1.5}),
         ("Episode 11/500, reward: 3.5", 11, 500, None, {"reward": 3.5}),
     ],
@@ -649,3 +650,45 @@ def test_a_batch_of_a_rank_counts_up_to_its_total():
     found = values_of(LineParser(), "Train Batch 5/100 loss 0.5 lr 0.1 rank 0")
 
     assert (found.step, found.total_steps) == (5, 100)
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("[resumed] Epoch 3/10 loss 0.5", 3),
+        ("run=resume-2 epoch=3 loss=0.5", 3),
+        ("data loaded in 0.3s, step 5: loss 0.5", 5),
+        ("batch loaded 0.3 s | step 5 | loss 0.5", 5),
+        ("Restored best weights; Epoch 8/10 val_loss 0.3", 8),
+    ],
+)
+def test_a_word_of_loading_beside_measured_values_hides_no_progress(line, step):
+    found = last_of(f"Starting.\n{line}")
+
+    assert found.step == step
+
+
+@pytest.mark.parametrize("values", ["loss: 0.3, acc: 0.9", "{'loss': 0.3, 'acc': 0.9}"])
+def test_the_values_of_the_best_epoch_are_not_those_of_the_last(values):
+    parser = LineParser()
+    lines = f"Epoch 10/10 loss 0.5 acc 0.8\nBest epoch:\n{values}"
+
+    assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]
+
+
+def test_folds_within_each_epoch_lengthen_no_training():
+    parser = LineParser()
+    lines = [f"Epoch {epoch}/3 - fold {fold} loss 0.5" for epoch in (1, 2) for fold in (1, 2)]
+
+    assert [(line.step, line.epoch) for line in map(parser.feed, lines) if line] == [
+        (1, 1.0),
+        (1, 1.0),
+        (2, 2.0),
+        (2, 2.0),
+    ]
+
+
+def test_a_batch_of_a_rank_is_no_epoch_of_wenet():
+    found = last_of("Starting.\nTRAIN Batch 10/100 loss 0.3 rank 0")
+
+    assert found is None or found.epoch is None

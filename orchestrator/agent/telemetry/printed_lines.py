@@ -54,6 +54,7 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 BEST = "best"
+_WORDS_OF_NAME = re.compile(r"[\s/_.]+")
 # "Early stopping, best iteration is:", above the values of a step that was before.
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
@@ -152,11 +153,15 @@ class LineParser:
         return self._structure(layout.kind, line)
 
     def _names_past(self, line: str) -> bool:
-        """Whether a line names a step or epoch before the last one: the values of the best that was."""
+        """Whether a line has the values of the best that was: those of no evaluation, or of an earlier step or epoch."""
         if not self._may_tell(line):
             return False
         texts, numbers = split_numbers(line)
         layout = layout_of(texts)
+        if layout is not None and layout.kind is Kind.VALUES:
+            return not any(
+                EVALUATION & set(_WORDS_OF_NAME.split(field.name.lower())) for field in layout.fields
+            )
         if layout is None or layout.kind is not Kind.PROGRESS:
             return False
         progress = self.progress

@@ -75,7 +75,8 @@ class Progress:
     def _restart_in_fold(self, epoch: float) -> None:
         """Count the epochs of the folds before if this epoch is the first of a new one."""
         is_next = self.fold is not None and self.epoch_fold is not None and self.fold > self.epoch_fold
-        if is_next and self.named_epoch is not None and epoch <= self.named_epoch <= INT64_LAST:
+        # The same epoch again: the folds may lie within each epoch.
+        if is_next and self.named_epoch is not None and epoch < self.named_epoch <= INT64_LAST:
             self.epochs_before += math.ceil(self.named_epoch) + 1 - self.first_epoch
         self.epoch_fold = self.fold
 

@@ -393,7 +393,10 @@ def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
 def _tells_of_loading(builder: Builder, texts: tuple[str, ...], *, alone: bool) -> bool:
     """Whether the step or epoch of a line is that of a checkpoint that was loaded."""
     first = min(slot.at for slot in (builder.epoch, builder.step) if slot is not None)
-    return _TELLS_OF_LOADING.search(NUMBER.join(texts[: first + 1])) is not None or (
+    # Beside measured values "resumed" may be a tag, and "data loaded in 0.3s" a time.
+    is_measured = any(is_measure(field.name) for field in builder.fields.values())
+    loading = _LOADED_BEHIND if is_measured else _TELLS_OF_LOADING
+    return loading.search(NUMBER.join(texts[: first + 1])) is not None or (
         alone and _LOADED_BEHIND.search(NUMBER.join(texts)) is not None
     )
 
@@ -460,7 +463,7 @@ def _read_brackets(
 
 def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number] | None:
     """Take the epoch and position of WeNet, "TRAIN Batch 0/100 loss 2.3 lr 0.1 rank 0", whose slash is no "of"."""
-    if not texts[-2].endswith(" rank "):
+    if not texts[-2].endswith(" rank ") or not any(text.endswith(" lr ") for text in texts):
         return None
     for index, number in enumerate(numbers):
         is_pair = number.of is not None and texts[number.at].endswith("Batch ")
