@@ -61,7 +61,9 @@ def files_of_the_clone() -> set[str]:
     for folder, inside in {**{name: name for name in PACKAGES}, **INSIDE}.items():
         paths = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
         found |= {
-            f"{inside}/{path.relative_to(ROOT / folder)}" for path in paths if "__pycache__" not in path.parts
+            f"{inside}/{path.relative_to(ROOT / folder)}"
+            for path in paths
+            if "__pycache__" not in path.parts and path.suffix != ".po"  # only people read these
         }
     return found
 
