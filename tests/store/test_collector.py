@@ -278,6 +278,13 @@ def test_a_folder_of_a_step_is_one_checkpoint_however_slowly_its_numbered_parts_
     assert GenerationStore(job).resume_path(generation) == job.checkpoints / folder
 
 
+@pytest.mark.parametrize("pattern", ["resnet_train_{}.pth", "embedding-{}.pt", "weights_{}.npz"])
+def test_checkpoints_far_apart_are_one_save_each_whatever_their_word(job, collect, pattern):
+    numbered(job, pattern, (1000, 2000, 3000), 10)
+
+    assert len(collect().taken) == 3
+
+
 @pytest.mark.parametrize(
     ("pattern", "numbers", "pause_s"),
     [

@@ -19,7 +19,7 @@ from orchestrator.store.checkpoints.recipes import (
     Recipe,
     weight,
 )
-from orchestrator.store.checkpoints.step_names import family_number, series_number
+from orchestrator.store.checkpoints.step_names import family_number, marks_of_data, series_number
 
 Signature = tuple[int, int, int, int]  # inode, size, mtime, ctime
 Kind = Literal["folder", "files"]
@@ -27,6 +27,7 @@ Kind = Literal["folder", "files"]
 TOGETHER_S = 5.0  # within this time, writes belong to one save
 # Numbers with gaps between them (0, 25, 50) do not number the parts of one save, unless these are written at once.
 AT_ONCE_S = 0.5
+LEAST_STEPS_BETWEEN = 10  # from one checkpoint to the next; pieces of data are counted one by one
 LEAST_IN_TURN = 3  # files numbered 0, 1, 2 whose times show that they are saves of one run after the other
 
 
@@ -185,9 +186,17 @@ def _numbers_in_turn(files: Mapping[str, Signature]) -> dict[str, tuple[str, int
     return {
         name: ("step", number)
         for family in families.values()
-        if _are_in_turn({number: files[name][2] for number, name in family.items()})
+        if not _are_of_data(family)
+        and _are_in_turn({number: files[name][2] for number, name in family.items()})
         for number, name in family.items()
     }
+
+
+def _are_of_data(family: Mapping[int, str]) -> bool:
+    """Whether the files of a family are pieces of data: ``train_0001.pt``, but not ``resnet_train_1000.pth``."""
+    distances = [after - before for before, after in pairwise(sorted(family))]
+    is_dense = bool(distances) and median_low(distances) < LEAST_STEPS_BETWEEN
+    return max(map(marks_of_data, family.values())) + is_dense >= 2
 
 
 def _are_in_turn(written_ns: Mapping[int, int]) -> bool:

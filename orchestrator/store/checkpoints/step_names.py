@@ -82,15 +82,18 @@ def family_number(name: str) -> tuple[str, int] | None:
     """What is beside the last number in a file's name, and that number: ``model_0002500.pth``, ``G_3.pt``.
 
     The number may count steps, epochs or the parts of one save; only the times of writing tell which.
-    None for a name without such a number, or whose number counts parts or pieces of data.
+    None for a name without such a number, or whose number counts parts.
     """
     stem = _stem(name)
     match = _LAST_NUMBER.fullmatch(stem)
     if match is None or is_part_of_many(stem) or not _is_number_of_steps(match[1]):
         return None
-    if name.lower().endswith(_ARRAY_SUFFIXES) or _OF_DATA.fullmatch(stem):
-        return None
     return f"{stem[: match.start(1)]}#{name[len(stem) :]}", int(match[1])
+
+
+def marks_of_data(name: str) -> int:
+    """What speaks for a piece of prepared data or a result rather than a checkpoint: its suffix, its word; 0 to 2."""
+    return name.lower().endswith(_ARRAY_SUFFIXES) + (_OF_DATA.fullmatch(_stem(name)) is not None)
 
 
 def is_part_of_many(name: str) -> bool:
