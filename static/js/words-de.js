@@ -95,7 +95,7 @@ globalThis.berthWords = {
 "[dropped]": "[verworfen]",
 "after {time}": "nach {time}",
 "attempt {attempt} from {place}": "Anlauf {attempt}, Beginn: {place}",
-"backoff": "Wiederholung",
+"backoff": "erneut",
 "cancelled": "abgebrochen",
 "connecting": "verbindet",
 "device-hours": "Gerätestunden",
