@@ -53,7 +53,6 @@ class AttemptWatch:
         self.followed_at = 0.0  # monotonic
         self.has_news = False  # reported or ended since ``take_news``
         self.ended_at: float | None = None  # monotonic: when its end was first seen
-        self.stopped_at: float | None = None  # monotonic: when its stop was first seen
         self.halts = HaltWatch()
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
@@ -69,8 +68,6 @@ class AttemptWatch:
     def check(self, attempt: Attempt, now: datetime) -> None:
         """Check the folder and act on changes; ``attempt`` is the current row, with its job."""
         self.attempt = attempt
-        if attempt.job.stop_wanted and self.stopped_at is None:
-            self.stopped_at = time.monotonic()
         if attempt.state == AttemptState.CREATED:
             return  # not launched yet; the sweep of the outbox does that
         engine, order = engine_of(attempt), order_of(attempt)
@@ -110,9 +107,8 @@ class AttemptWatch:
         return has_news
 
     def ends_soon(self) -> bool:
-        """Whether it was told to stop, or its last files are read, since a moment ago: others wait for its devices."""
-        since = max(self.stopped_at or 0.0, self.ended_at or 0.0)
-        return bool(since) and time.monotonic() - since < ENDS_SOON_S
+        """Whether the attempt's last files are being read since a moment ago: its devices wait for that."""
+        return self.ended_at is not None and time.monotonic() - self.ended_at < ENDS_SOON_S
 
     def _note_alive(self) -> None:
         self.keeper.begin()

@@ -20,7 +20,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from orchestrator.agent import loop, tasks
-from orchestrator.agent.attempts import ENDS_SOON_S, UNANSWERED_S, AttemptWatch
+from orchestrator.agent.attempts import UNANSWERED_S, AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.lock import AgentRunning
 from orchestrator.agent.loop import Loop
@@ -195,20 +195,6 @@ def test_live_supervisor_that_was_never_recorded_makes_the_job_running(make_atte
         assert check_once(watch_of(attempt)).state == JobState.RUNNING
 
     assert open_errands() == []
-
-
-def test_an_attempt_that_was_just_told_to_stop_is_looked_at_often(make_attempt, watch_of):
-    attempt = make_attempt(state=JobState.RUNNING)
-    with living(attempt):
-        watch = watch_of(attempt)
-        check_once(watch)
-        assert not watch.ends_soon()
-
-        lifecycle.cancel(Job.objects.get(), by="ada")
-        check_once(watch)
-        assert watch.ends_soon()
-        watch.stopped_at -= ENDS_SOON_S  # it hears the order, and saves
-        assert not watch.ends_soon()
 
 
 @pytest.mark.code("F15")
