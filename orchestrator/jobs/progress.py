@@ -1,7 +1,4 @@
-"""How far an attempt has come, as its records and reports tell: time, first step, silence, a save before a stop.
-
-And whether it resumed on another number of devices than the one that its checkpoint comes from.
-"""
+"""How far an attempt has come, as its records and reports tell: time, first step, silence, a save before a stop."""
 
 import os
 import time
@@ -10,8 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.facts.events import Happened
-from orchestrator.models import Attempt, Checkpoint, Job, JobEvent, JobState, StopReason
+from orchestrator.models import Attempt, Checkpoint, Job, JobState, StopReason
 from orchestrator.supervisor.linux.processes import boot_id, from_record
 from orchestrator.supervisor.protocol.records import read_record
 
@@ -67,36 +63,6 @@ def _resumed(attempt: Attempt, step: int) -> bool:
         Attempt.objects.filter(job_id=attempt.job_id, number=1).values_list("first_step", flat=True).first()
     )
     return given is not None and first is not None and step >= given and step > first
-
-
-def number_before(job: Job) -> int | None:
-    """The number of devices of the attempt before, if the present one resumed on another and took no step; else None."""
-    if not job.spec_fields.get("max_gpus"):
-        return None
-    last = Attempt.objects.filter(job=job, number__in=[job.attempt_count, job.attempt_count - 1])
-    attempts = list(last.order_by("-number"))
-    if len(attempts) < 2:
-        return None
-    now, before = attempts
-    if not now.resumed_from or now.first_step_at is not None or before.first_step_at is None:
-        return None
-    count = before.leases.count()
-    return None if now.leases.count() == count else count
-
-
-def failed_on_another_number(bundle: str) -> bool:
-    """Whether a run of this code resumed on another number of devices, and ended with an error of its own."""
-    if not bundle:
-        return False
-    rows = JobEvent.objects.filter(kind=Happened.RETRIED, data__has_key="back_to", job__bundle=bundle)
-    return rows.exists()
-
-
-def goes_back_to(job: Job) -> int | None:
-    """The number of devices that a job keeps since it failed on another one; None: it did not."""
-    rows = JobEvent.objects.filter(kind=Happened.RETRIED, data__has_key="back_to", job_id=job.pk)
-    told = rows.order_by("-number").values_list("data", flat=True).first()
-    return None if told is None else int(told["back_to"])
 
 
 def saved_for_stop(attempt: Attempt) -> bool:

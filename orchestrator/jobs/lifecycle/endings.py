@@ -15,7 +15,7 @@ from orchestrator.jobs.lifecycle.ending import ColumnsOfEnd, Ending
 from orchestrator.jobs.lifecycle.last_seen import leases_of, lift_fences
 from orchestrator.jobs.lifecycle.requests import hold_if_wanted
 from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
-from orchestrator.jobs.progress import number_before
+from orchestrator.jobs.numbers_of_devices import number_before
 from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from django.db.models import Count
 
 from orchestrator.facts.events import Happened
-from orchestrator.jobs.progress import failed_on_another_number, goes_back_to
+from orchestrator.jobs.numbers_of_devices import failed_on_another_number, goes_back_to
 from orchestrator.jobs.training_plans import parse_plan
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.scheduler import core

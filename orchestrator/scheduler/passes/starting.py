@@ -11,7 +11,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
-from orchestrator.jobs.progress import failed_on_another_number
+from orchestrator.jobs.numbers_of_devices import failed_on_another_number
 from orchestrator.models import Device, Job, Lease
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.scheduler import core
