@@ -48,9 +48,8 @@ from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, ru
 logger = logging.getLogger(__name__)
 
 SAME_ERRORS = 3
-LOOKS_AT_ONCE = (
-    2  # then it goes behind the worker's other tasks: trials may report faster than they are looked at
-)
+# Then it goes behind the worker's other tasks: trials may report faster than they are looked at.
+LOOKS_AT_ONCE = 2
 
 
 def advance(sweep_id: UUID) -> bool:

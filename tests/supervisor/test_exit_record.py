@@ -363,6 +363,25 @@ def test_what_a_script_handled_before_is_not_why_its_program_failed(before: str)
 @pytest.mark.parametrize(
     "between",
     [
+        "smaller batch\n",
+        "INFO:root:Epoch 3: loss 0.5\n",
+        "[2026-03-01 10:00:00,000][__main__][INFO] - epoch 3 loss 0.5\n",
+        "[2026-03-01 10:00:00,000] [INFO] epoch 3 loss 0.5\n",
+        "\nDuring handling of the above exception, another exception occurred:\n\n",
+    ],
+    ids=["print", "logging", "Hydra", "own format", "handled just before"],
+)
+def test_an_exception_that_the_training_went_on_after_is_no_cause(between: str) -> None:
+    error = RankError("CalledProcessError", "Command '['accelerate']' returned non-zero exit status 1.", 1)
+    verdict = classify(Ending(1, top=1, errors={0: error}, tails={0: f"{HANDLED}{between}{OF_ACCELERATE}"}))
+
+    assert verdict.kind == "user_error"
+    assert say(verdict.how).startswith("The script raised CalledProcessError: ")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
         "",
         "E1127 10:00:00.000000 123 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1)\n",
         "[2024-03-01 10:00:00,000] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1)\n",

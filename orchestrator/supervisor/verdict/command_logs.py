@@ -32,9 +32,10 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-# What launchers, loggers of trackers and bars write between the end of a rank and that of its launcher.
+# What torch (today, 2, 1), DeepSpeed, wandb and bars write between the end of a rank and that of its launcher.
 _OF_LAUNCHER = re.compile(
-    r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} |\[20\d\d-|\[launch\.py:|(?:ERROR|WARNING|INFO):|wandb: |.{0,200}%\|"
+    r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} |\[20[^\]]{1,40}\] (?:torch\.|\[\w{1,20}\] \[launch\.py:)"
+    r"|[A-Z]{4,8}:torch\.|\[launch\.py:|wandb: |.{0,200}%\|"
 )
 _OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IGNORECASE)
 _FAILED = re.compile(r"returned non-zero exit status (\d+)")
@@ -63,9 +64,8 @@ class Traceback(NamedTuple):
 def tracebacks(text: str) -> list[Traceback]:
     """All complete tracebacks of a log, in the order in which they end; reads each line once."""
     complete = []
-    open_at: dict[
-        int | None, tuple[int, int]
-    ] = {}  # start of the header, and lines since then; ranks may mix
+    # By rank, since ranks may mix: the start of the header, and the lines since then.
+    open_at: dict[int | None, tuple[int, int]] = {}
     end = -1
     for line in text.split("\n"):
         start, end = end + 1, end + 1 + len(line)
