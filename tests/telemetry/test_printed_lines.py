@@ -668,6 +668,18 @@ def test_a_word_of_loading_beside_measured_values_hides_no_progress(line, step):
     assert found.step == step
 
 
+@pytest.mark.parametrize("heading", ["Test results of the best model:", "Best model:"])
+def test_a_test_of_the_best_model_is_read(heading):
+    parser = LineParser()
+    line = "Accuracy: 0.93" if "Test" in heading else "test accuracy: 0.93"
+    for earlier in ("Epoch 10/10 loss 0.5 acc 0.8", heading):
+        parser.feed(earlier)
+    found = parser.feed(line)
+
+    assert found is not None
+    assert found.values == {"test_Accuracy" if "Test" in heading else "test_accuracy": 0.93}
+
+
 @pytest.mark.parametrize("values", ["loss: 0.3, acc: 0.9", "{'loss': 0.3, 'acc': 0.9}"])
 def test_the_values_of_the_best_epoch_are_not_those_of_the_last(values):
     parser = LineParser()
@@ -678,13 +690,14 @@ def test_the_values_of_the_best_epoch_are_not_those_of_the_last(values):
 
 def test_folds_within_each_epoch_lengthen_no_training():
     parser = LineParser()
-    lines = [f"Epoch {epoch}/3 - fold {fold} loss 0.5" for epoch in (1, 2) for fold in (1, 2)]
+    lines = [f"Epoch {epoch}/3 - fold {fold}/2 loss 0.5" for epoch in (1, 2) for fold in (1, 2)]
+    first, *others = [line for line in map(parser.feed, lines) if line]
 
-    assert [(line.step, line.epoch) for line in map(parser.feed, lines) if line] == [
-        (1, 1.0),
-        (1, 1.0),
-        (2, 2.0),
-        (2, 2.0),
+    assert (first.step, first.epoch) == (1, 1.0)  # nothing tells yet that the folds lie within
+    assert [(line.step, line.epoch, line.total_epochs) for line in others] == [
+        (1, 1.0, 3),
+        (2, 2.0, 3),
+        (2, 2.0, 3),
     ]
 
 

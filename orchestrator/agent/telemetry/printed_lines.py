@@ -120,7 +120,8 @@ class LineParser:
             self.progress.heading = heading[1].lower()
             return None
         if line.rstrip().endswith(":") and _BEST_HEADING.search(line):
-            self.progress.heading = BEST
+            part = next((word for word in _WORDS_OF_NAME.split(line.lower()) if word in EVALUATION), "")
+            self.progress.heading = part or BEST
             return None
         if self.progress.heading == BEST:
             self.progress.heading = ""

@@ -27,6 +27,7 @@ class Progress:
     first_fold: int = 1  # 0 once a fold 0 was seen
     epoch_fold: int | None = None  # the fold of the last epoch
     epochs_before: int = 0  # this fold
+    folds_within: bool = False  # each epoch goes through all folds, so its number starts again in none
     # A counter that restarts in each epoch.
     length: int | None = None  # counts in an epoch
     position: int | None = None
@@ -74,15 +75,18 @@ class Progress:
 
     def _restart_in_fold(self, epoch: float) -> None:
         """Count the epochs of the folds before if this epoch is the first of a new one."""
-        is_next = self.fold is not None and self.epoch_fold is not None and self.fold > self.epoch_fold
-        # The same epoch again: the folds may lie within each epoch.
-        if is_next and self.named_epoch is not None and epoch < self.named_epoch <= INT64_LAST:
-            self.epochs_before += math.ceil(self.named_epoch) + 1 - self.first_epoch
-        self.epoch_fold = self.fold
+        fold, last_fold, last_epoch = self.fold, self.epoch_fold, self.named_epoch
+        self.epoch_fold = fold
+        if fold is None or last_fold is None or last_epoch is None or fold == last_fold or self.folds_within:
+            return
+        if fold < last_fold or epoch == last_epoch:
+            self.folds_within = True
+        elif epoch < last_epoch <= INT64_LAST:
+            self.epochs_before += math.ceil(last_epoch) + 1 - self.first_epoch
 
     def _remaining_folds(self) -> int:
-        """The folds from this one on; 1 if it is unknown how many there are."""
-        if self.fold is None or self.total_folds is None:
+        """The folds from this one on; 1 if each epoch has all of them, or it is unknown how many there are."""
+        if self.fold is None or self.total_folds is None or self.folds_within:
             return 1
         return max(1, self.total_folds - (self.fold - self.first_fold))
 
