@@ -62,6 +62,7 @@ class Happened(StrEnum):
     FELL_BACK = "fell_back"
     UNFINISHED_FOLDER = "unfinished_folder"
     CUT_SHORT_FILE = "cut_short_file"
+    LACKS_OTHER_FILES = "lacks_other_files"
     FILE_LEFT_OUT = "file_left_out"
     CHECKPOINT_PASSED_OVER = "checkpoint_passed_over"
     OUTSIDE_KEPT = "outside_kept"

@@ -33,6 +33,11 @@ def _unfinished_folder(name: str) -> str:
     return text("{name} was not finished when its writer was killed; renamed to {name}.torn.", name=name)
 
 
+@says(Happened.LACKS_OTHER_FILES)
+def _lacks_other_files(name: str) -> str:
+    return text("{name} lacks files that every kept checkpoint has; renamed to {name}.torn.", name=name)
+
+
 @says(Happened.CUT_SHORT_FILE)
 def _cut_short_file(name: str) -> str:
     return text("{name} was cut short while it was written; set aside.", name=name)

@@ -556,7 +556,7 @@ def test_a_model_whose_optimizer_was_not_saved_before_the_kill_is_set_aside(plac
     assert model.with_name("model_step_20.pt.torn").read_bytes() == whole
     assert model.with_name("model_step_20.pt.1.torn").read_text() == "of an earlier kill"
     assert (
-        "model_step_20.pt was not finished when its writer was killed; renamed to model_step_20.pt.torn."
+        "model_step_20.pt lacks files that every kept checkpoint has; renamed to model_step_20.pt.torn."
         in remarks(second)
     )
 

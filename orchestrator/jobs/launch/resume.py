@@ -116,7 +116,7 @@ def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) ->
 def _set_halves_aside(
     job: Job, watcher: Watcher, store: GenerationStore, folder: JobFolder, generation: Generation | None
 ) -> None:
-    """Rename the files of a newer step that lacks files which every kept checkpoint has.
+    """Rename the files of a newer step that lacks files which the kept checkpoints have.
 
     A script that loads the newest file of each kind would continue with the model of one step and the optimizer of
     another, or fail at every retry.  A newer step that lacks nothing stays: it is the script's own progress.
@@ -132,7 +132,7 @@ def _set_halves_aside(
             for path in sorted(save.files):
                 _set_aside(folder.root / path)
                 name = Path(path).name
-                lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=name), actor="launcher")
+                lifecycle.remark(job, fact(Happened.LACKS_OTHER_FILES, name=name), actor="launcher")
 
 
 def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
