@@ -1,7 +1,7 @@
 """The pages in a real browser: they move by themselves, go on after a restart, and run nothing that is not ours."""
 
 import re
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -127,6 +127,25 @@ def test_on_a_phone_every_place_is_in_the_bar_or_behind_its_last_entry(open_page
     page.get_by_role("link", name="Audit", exact=True).click()
     expect(page).to_have_url(re.compile("/audit$"))
     expect(more).to_have_css("font-weight", "600")  # one of those behind it is open
+    settle(page)
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_no_name_in_the_bar_of_a_phone_lies_on_its_neighbour_in_german(
+    server, open_page, root, make_device, width
+):
+    make_device(0)
+    page = open_page(root, "/keys", width=width)
+    page.context.add_cookies([{"name": "berth_language", "value": "de", "url": server.url}])
+    page.goto(f"{server.url}/queue")
+    boxes = page.locator(".places span:visible").evaluate_all(
+        "names => names.map((name) => name.getBoundingClientRect()).map(({ left, right }) => [left, right])"
+    )
+
+    assert len(boxes) == 5
+    assert all(one[1] <= other[0] for one, other in pairwise(boxes))
+    assert boxes[0][0] >= 0
+    assert boxes[-1][1] <= width
     settle(page)
 
 
