@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 import tempfile
+from ast import literal_eval
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,20 @@ def test_jupyter_listens_on_the_socket_and_asks_nobody_for_a_password(placed):
     assert record["args"][-1] == "--LabApp.default_url=/lab/tree/a.ipynb"
     assert str(folder.session) in record["writable"]
     assert folder.session.stat().st_mode & 0o777 == 0o700
+
+
+def test_jupyter_asks_no_node_whether_its_pages_need_a_build_nor_npm_for_language_servers(placed):
+    args = record_of(placed(program="jupyter"))["args"]
+
+    tornado = next(each for each in args if each.startswith("--ServerApp.tornado_settings="))
+    assert literal_eval(tornado.partition("=")[2]) == {
+        "page_config_data": {"buildAvailable": False, "buildCheck": False}
+    }
+    roots = [
+        each.partition("=")[2] for each in args if each.startswith("--LanguageServerManager.node_roots=")
+    ]
+    assert roots[0] == "."
+    assert "/usr/lib" in roots
 
 
 def test_other_jobs_get_no_socket(make_attempt, make_job, store_script):
