@@ -95,8 +95,10 @@ export class JobRows {
     // A jump: what was there is far away, and the chunks of the page stay together.
     if (held.length && (from > Math.max(...held) + 1 || to < Math.min(...held) - 1)) this.#drop(held);
     for (const number of numbers) if (!this.#chunks.has(number) && !this.#asked.has(number)) this.#read(number);
-    const far = [...this.#chunks.keys()].sort((a, b) => Math.abs(b - from) - Math.abs(a - from));
-    this.#drop(far.slice(0, Math.max(0, far.length - KEEPS)));
+    // What is in sight is never dropped, or it would be read again at once.
+    const away = (number) => Math.max(from - number, number - to);
+    const far = [...this.#chunks.keys()].filter((number) => away(number) > 0).sort((a, b) => away(b) - away(a));
+    this.#drop(far.slice(0, Math.max(0, this.#chunks.size - KEEPS)));
     this.#room();
   }
 

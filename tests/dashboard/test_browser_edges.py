@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.utils import timezone
@@ -31,19 +32,24 @@ ONE_PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c63f80f00010101"
     "00b138f6140000000049454e44ae426082"
 )
+ROWS_IN_SIGHT = """new Promise(done => requestAnimationFrame(() => done(
+  [200, innerHeight - 20].every(y => document.elementFromPoint(600, y).closest("tr[data-job]")))))"""
 SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+def make_copies(job: Job, count: int) -> None:
+    fields = {
+        field.attname: getattr(job, field.attname)
+        for field in Job._meta.concrete_fields
+        if field.name != "id"
+    }
+    Job.objects.bulk_create([Job(**{**fields, "name": f"job {number}"}) for number in range(count)], 500)
 
 
 def test_ten_thousand_jobs_are_a_list_and_64_devices_a_wall(
     server, open_page, ada, make_job, make_device, write_readings
 ):
-    first = make_job(name="first")
-    fields = {
-        field.attname: getattr(first, field.attname)
-        for field in Job._meta.concrete_fields
-        if field.name != "id"
-    }
-    Job.objects.bulk_create([Job(**{**fields, "name": f"job {number}"}) for number in range(MANY_JOBS)], 500)
+    make_copies(make_job(name="first"), MANY_JOBS)
     for index in range(DEVICES):
         make_device(index)
     ids = [f"sim-{index}" for index in range(DEVICES)]
@@ -65,6 +71,26 @@ def test_ten_thousand_jobs_are_a_list_and_64_devices_a_wall(
     write_readings(*ids, seq=2, sim_63={"used_bytes": 16 << 30})
     expect(page.locator('[data-device="sim-63"] [data-memory]')).to_have_text("16.0")
     assert not page.evaluate(SIDEWAYS)
+
+
+@pytest.mark.parametrize("height", [900, 2160])
+def test_scrolling_down_a_long_table_reads_each_window_of_it_once(server, open_page, ada, make_job, height):
+    make_copies(make_job(name="first", state=JobState.SUCCEEDED), 1_000)
+    page = open_page(ada, "/account", width=1440)
+    page.set_viewport_size({"width": 1440, "height": height})
+    read: list[str] = []
+    page.on("request", lambda sent: read.extend(parse_qs(urlsplit(sent.url).query).get("from", [])))
+    page.goto(server.url + "/jobs")
+    settle(page)
+
+    page.mouse.move(600, 500)
+    while not page.locator('#jobs [aria-rowindex="600"]').count():
+        page.mouse.wheel(0, 120)
+        page.wait_for_function(ROWS_IN_SIGHT)
+    settle(page)
+
+    assert len(read) >= 20
+    assert sorted(read) == sorted(set(read))
 
 
 def test_a_name_of_two_megabytes_in_the_data_breaks_no_page(
