@@ -8,11 +8,12 @@ from typing import Any
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page
 
-from benchmarks import page_floods, page_tables
+from benchmarks import page_floods, page_tables, script_weights
 from benchmarks.browsing import Visitor, chromium, submit, wait_for_numbers
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.page_floods import measure_floods
 from benchmarks.page_tables import measure_tables
+from benchmarks.script_weights import measure_scripts
 from benchmarks.server import Server
 from benchmarks.stats import median, percentile, spread
 
@@ -37,6 +38,7 @@ FIGURES = (
     Figure("page_500_bytes", "B", "the same page: everything that travelled until it stands", target=300_000),
     Figure("brush_ms", "ms", "from a brush on its axes to the frame that shows it all, median", target=50),
     *page_tables.FIGURES,
+    *script_weights.FIGURES,
     Figure("cli_start_ms", "ms", "`berth --help`, the interpreter included, median", target=150),
     Figure(
         "axe_violations", "", "WCAG 2.2 A and AA, every page: themes, forced colours, widths, 200 %", target=0
@@ -162,6 +164,7 @@ def measure() -> Outcome:
         measure_watching(outcome, visitor, job)
         measure_floods(outcome, visitor, server)
         measure_sweep(outcome, visitor, server)
+        measure_scripts(outcome)
         measure_cli(outcome)
         addresses = [*PLACES, f"/jobs/{job}", f"/compare?jobs={job},{other}", "/devices/sim-0"]
         measure_rules(outcome, visitor, addresses)

@@ -16,10 +16,10 @@ from benchmarks.server import Client, Server, file_system
 from benchmarks.stats import median, percentile, spread
 
 FIGURES = (
-    Figure("submit_to_start_ms", "ms", "one rank, idle machine, median", target=250),
+    Figure("submit_to_start_ms", "ms", "one rank, idle machine, median", target=95),
     Figure("over_torchrun_ms", "ms", "two ranks, above bare torchrun, median of pairs", target=250),
-    Figure("burst40_last_start_ms", "ms", "40 jobs at once, the last one's start", target=4000),
-    Figure("post_p95_ms", "ms", "POST /jobs, 95 % of all in this run", target=50),
+    Figure("burst40_last_start_ms", "ms", "40 jobs at once, the last one's start", target=2000),
+    Figure("post_p95_ms", "ms", "POST /jobs, 95 % of all in this run", target=30),
     Figure("tsp_ms", "ms", "task-spooler, same script, median"),
     Figure("slurm_ms", "ms", "Slurm on one machine, same script, median"),
 )

@@ -121,6 +121,8 @@ PROMISED = {
         "lost",
         "doubled",
         "spikes_seen",
+        "scripts_first_kb",
+        "scripts_all_kb",
         "cli_start_ms",
         "axe_violations",
         "cls_max",

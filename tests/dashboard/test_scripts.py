@@ -3,21 +3,11 @@
 import re
 from pathlib import Path
 
-import rjsmin
-from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import FileSystemStorage
 
-from orchestrator.server.static import HashedStaticFiles, QuickCompressor
-
-FOLDER = Path(settings.BASE_DIR) / "static" / "js"
-IMPORT = re.compile(r"""(?:from\s+|import\(|import\s+)["']\./([\w-]+\.js)["']""")
-AT_ONCE = re.compile(r"""(?:from\s+|^import\s+)["']\./([\w-]+\.js)["']""", re.MULTILINE)
-WORDS = "words-"  # what scripts say in a language that is not English: texts, no code
-
-
-def imports(pattern: re.Pattern[str] = IMPORT) -> dict[str, set[str]]:
-    return {path.name: set(pattern.findall(path.read_text())) for path in FOLDER.glob("*.js")}
+from benchmarks.script_weights import FOLDER, WORDS, all_bytes, first_bytes, imports, weight_bytes
+from orchestrator.server.static import HashedStaticFiles
 
 
 def test_no_module_needs_itself_over_others():
@@ -36,26 +26,9 @@ def test_every_import_is_there():
     assert {name for needed in known.values() for name in needed} <= known.keys()
 
 
-def weight_bytes(names: set[str]) -> int:
-    """As browsers get them: stripped and compressed by brotli (orchestrator/server/static.py)."""
-    return sum(
-        len(QuickCompressor.compress_brotli(rjsmin.jsmin((FOLDER / name).read_bytes()))) for name in names
-    )
-
-
-def with_all_they_need(entry: str, needs: dict[str, set[str]]) -> set[str]:
-    found, waiting = set(), {entry}
-    while waiting:
-        found |= waiting
-        waiting = {name for one in waiting for name in needs[one]} - found
-    return found
-
-
 def test_what_a_page_loads_is_small():
     """At once below 35 kB, the whole of a job page; what is loaded when it is asked for comes on top."""
-    at_once = imports(AT_ONCE)
-    for entry in at_once:
-        assert weight_bytes(with_all_they_need(entry, at_once)) < 35_000, entry
+    assert {entry: weight for entry, weight in first_bytes().items() if weight >= 35_000} == {}
 
 
 def test_all_of_our_scripts_together_are_within_their_budget():
@@ -63,7 +36,7 @@ def test_all_of_our_scripts_together_are_within_their_budget():
 
     The drawing of charts (4 kB) stands in it for 300 kB of Plotly, which a job's page no longer loads.
     """
-    assert weight_bytes({name for name in imports() if not name.startswith(WORDS)}) <= 70_700
+    assert all_bytes() <= 70_700
 
 
 def test_the_words_of_a_language_are_small():
