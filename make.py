@@ -46,9 +46,17 @@ def environment_for(python: Path, version: str) -> Path:
     """The folder of a Python's environment; that of a Python that is gone is taken over."""
     first = ROOT / ".venv"
     maker = maker_of(first)
-    if maker is None or maker == python or not maker.exists():
+    if maker is None or maker == python or not is_there(maker):
         return first
     return ROOT / f".venv-{version}"
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there; one that only another user may look at is."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
 
 
 VENV = environment_for(THIS_PYTHON, platform.python_version())

@@ -51,6 +51,19 @@ def test_another_python_gets_a_folder_of_its_own(tree):
     )
 
 
+def test_a_python_that_only_its_owner_may_look_at_is_there(tree):
+    """The clone of another person, whose environment was made with a Python in a closed home."""
+    (tree / "home").mkdir(mode=0o000)
+
+    told = in_tree(
+        tree,
+        "import os; from pathlib import Path; os.getuid() or os.setuid(65534); "
+        "print(make.is_there(Path('home', 'python3')))",
+    )
+
+    assert told == "True\n"
+
+
 def test_the_command_does_not_import_the_scripts_of_the_folder_where_it_runs(tree):
     """A person's random.py or types.py is not Python's."""
     (tree / ".venv" / "lib" / "python{}.{}".format(*sys.version_info[:2]) / "site-packages").mkdir(

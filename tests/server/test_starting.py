@@ -24,7 +24,7 @@ from orchestrator.exceptions import WrongSetting
 from orchestrator.live import wakeups
 from orchestrator.models import Job
 from orchestrator.server.environment import Environment, read_environment, redis_socket
-from orchestrator.server.operation import services
+from orchestrator.server.operation import first_start, services
 from orchestrator.store.layout import Home
 from tests.waiting import PATIENCE_S
 
@@ -33,6 +33,17 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def read(**variables: str) -> Environment:
     return read_environment({"BERTH_HOME": "/tmp/berth", **variables})  # noqa: S108  # nothing is written there
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_first_start_asks_for_no_redis_which_is_not_there_yet(caplog):
+    told: list[str] = []
+
+    first_start.prepare(told.append)
+    wakeups.wait_until_sent()
+
+    assert any("First admin" in line for line in told)
+    assert caplog.text == ""
 
 
 def test_nothing_must_be_set():

@@ -12,6 +12,7 @@ from django.db.migrations.loader import MigrationLoader
 import berth
 from berth.words import server_command
 from orchestrator.exceptions import Unavailable
+from orchestrator.live import wakeups
 from orchestrator.server.static import collect_static
 
 APP = "orchestrator"
@@ -28,9 +29,10 @@ def prepare(tell: Callable[[str], object]) -> None:
         NotBroughtUpToDate: with a sentence for the terminal.
     """
     began = time.monotonic()
-    migrate()
-    collect_static()
-    password = create_admin()
+    with wakeups.withheld():  # nobody listens yet
+        migrate()
+        collect_static()
+        password = create_admin()
     connections.close_all()
     tell(f"Database and static files ready ({time.monotonic() - began:.1f} s)")
     if password:
