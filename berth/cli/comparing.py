@@ -16,6 +16,7 @@ from berth.job_fields import BY_NAME, SETTINGS
 from berth.metric_names import in_order
 
 SPLIT = frozenset({"args", "env"})  # a row for each of their entries
+SMALL_CHANGE = 0.005  # of the first job's value; less is not worth a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,9 @@ def _numbers(name: str, values: Sequence[float | str | None], unit: str) -> Row:
             texts.append(words.NOT_FINITE.get(value or "", ""))
             continue
         text = say(value)
-        if isinstance(base, int | float) and base and value != base:
-            text += f" ({(value - base) / abs(base):+.0%})"
-        texts.append(text)
-    return Row(name, list(values), texts, differs=len(set(values)) > 1)
+        change = (value - base) / abs(base) if isinstance(base, int | float) and base else 0.0
+        texts.append(f"{text} ({change:+.0%})" if abs(change) >= SMALL_CHANGE else text)
+    return Row(name, list(values), texts, differs=len(set(texts)) > 1)
 
 
 def _union(prefix: str, given: Sequence[Mapping[str, Any]]) -> list[Row]:
