@@ -127,6 +127,27 @@ def duration_s(text: str) -> float:
     return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms]?)", text))
 
 
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?: ?([kmgt])i?b?)?", re.ASCII | re.IGNORECASE)
+_PER_GIB = {"k": 2**20, "m": 2**10, "g": 1, "t": 1 / 2**10}
+
+
+def memory_gib(text: str) -> float:
+    """Read GiB from "4", "0.5", "512M", "4G", "4GB", "4Gi" or "1T"; a unit means its power of two, as Slurm and Docker take it.
+
+    Raises:
+        WrongUse: the text is no amount of memory.
+    """
+    hit = _AMOUNT.fullmatch(text.strip())
+    if hit is None:
+        raise WrongUse(f"{text!r} is no amount of memory; give GiB such as 4 or 0.5, or 512M, 4G.")
+    return float(hit[1]) / _PER_GIB[(hit[2] or "g").lower()]
+
+
+def is_memory(text: str) -> bool:
+    """Whether ``memory_gib`` reads this text."""
+    return _AMOUNT.fullmatch(text.strip()) is not None
+
+
 def typed_duration(seconds: float) -> str:
     """Write a duration so that ``duration_s`` reads the same, to the second: 1d2h, 90s is 1m30s."""
     left = round(seconds)

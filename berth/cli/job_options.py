@@ -1,13 +1,12 @@
 """The options of commands that submit or plan a job, made from the table of a job's fields."""
 
 import inspect
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from berth.arguments import WrongUse, duration_s, pair, start_time
+from berth.arguments import WrongUse, duration_s, is_memory, memory_gib, pair, start_time
 from berth.field import JobField, read_devices
 from berth.job_fields import FIELDS
 from berth.project_file import Fields
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
 
 AFTER_ANY = "after_any"
 CLONES = frozenset({"again", "resume"})
-_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
 _TYPES: Mapping[str, object] = {"count": int | None, "number": float | None, "switch": bool | None}
 _SEVERAL = frozenset({"names", "lines", "assignments", "jobs"})
 _PATTERNS = "checkpoint_glob"  # one text of several patterns; its option may be repeated
+GIB = "GIB"  # what the help calls an amount of memory
 _MODULE, _MEMORY = "module", "gpu_memory_gib"  # of -m: a name is a module, a number is memory
 
 
@@ -60,8 +59,8 @@ def _with_memory(given: Mapping[str, Any]) -> Mapping[str, Any]:
         WrongUse: two modules, or two amounts of memory.
     """
     words = given.get(_MODULE) or []
-    modules = [word for word in words if not _NUMBER.fullmatch(word)]
-    amounts = [float(word) for word in words if _NUMBER.fullmatch(word)]
+    modules = [word for word in words if not is_memory(word)]
+    amounts = [word for word in words if is_memory(word)]
     if given.get(_MEMORY) is not None:
         amounts.append(given[_MEMORY])
     if len(modules) > 1 or len(amounts) > 1:
@@ -84,6 +83,8 @@ def _read(field: JobField, value: Any) -> Any:
     match field.kind:
         case "duration":
             return duration_s(value)
+        case "number" if field.metavar == GIB:
+            return memory_gib(value)
         case "devices":
             return read_devices(value)
         case "time":
@@ -132,7 +133,7 @@ def _type(field: JobField) -> object:
         return list[str] | None
     if field.kind == "choice" and _flag(field):
         return bool | None
-    return _TYPES.get(field.kind, str | None)
+    return str | None if field.metavar == GIB else _TYPES.get(field.kind, str | None)
 
 
 def _flag(field: JobField) -> str | None:

@@ -48,9 +48,9 @@ class JobCommand(TyperCommand):
             arguments = sum(isinstance(one, TyperArgument) for one in self.params)
             from berth.cli.job_options import options_of
 
-            # Trials and sessions are jobs, so their commands take what a submit takes.
+            # Trials, sessions and sites are jobs, so their commands take what a submit takes.
             self.params[arguments:arguments] = options_of(
-                {"sweep": "run", "start": "run"}.get(str(self.name), str(self.name))
+                {"sweep": "run", "start": "run", "join": "run"}.get(str(self.name), str(self.name))
             )
         return super().get_params(ctx)
 

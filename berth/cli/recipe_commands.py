@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from berth.arguments import memory_gib
 from berth.cli.options import Json
 from berth.cli.printing import remark, safe, say, show_json
 
@@ -221,7 +222,8 @@ def serve(
     ] = None,
     gpus: Gpus = None,
     gpu_memory: Annotated[
-        float | None, typer.Option("--gpu-memory", metavar="GIB", help="Memory of a GPU that a replica needs")
+        str | None,
+        typer.Option("--memory", "--gpu-memory", metavar="GIB", help="Memory of a GPU that a replica needs"),
     ] = None,
     packages: With = NONE,
     as_json: Json = False,
@@ -234,7 +236,7 @@ def serve(
         "name": name,
         "min_replicas": least,
         "gpus": gpus,
-        "gpu_memory_gib": gpu_memory,
+        "gpu_memory_gib": None if gpu_memory is None else memory_gib(gpu_memory),
     }
     made = connect().serve_model(reference, with_packages=packages or None, **options)
     key = made.make_key("first")

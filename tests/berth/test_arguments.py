@@ -11,6 +11,8 @@ from berth.arguments import (
     WrongUse,
     by_name,
     duration_s,
+    is_memory,
+    memory_gib,
     merge,
     pair,
     split_at_dashes,
@@ -94,6 +96,25 @@ def test_values_may_have_equal_signs():
 def test_a_variable_without_a_name_or_value_is_refused(text):
     with pytest.raises(WrongUse, match="NAME=VALUE"):
         pair(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"),
+    [
+        ("4", 4), ("0.5", 0.5), (".5", 0.5), ("4G", 4), ("4g", 4), ("4GB", 4), ("4 GiB", 4), ("4Gi", 4),
+        ("512M", 0.5), ("1.5T", 1536), ("2097152k", 2), (" 8 ", 8),
+    ],
+)  # fmt: skip
+def test_memory_is_read_with_and_without_a_unit(text, gib):
+    assert is_memory(text)
+    assert memory_gib(text) == gib
+
+
+@pytest.mark.parametrize("text", ["", "G", "4X", "4i", "4B", "-4", "4GG", "1e3", "nan", "four", "4G 2M"])
+def test_what_is_no_amount_of_memory_is_refused_with_examples(text):
+    assert not is_memory(text)
+    with pytest.raises(WrongUse, match="no amount of memory; give GiB such as 4 or"):
+        memory_gib(text)
 
 
 def test_arguments_are_compared_by_name():

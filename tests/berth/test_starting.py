@@ -59,7 +59,8 @@ def test_home_folder_is_not_uploaded_unless_it_is_named(monkeypatch):
         ({"module": ["pkg.train"]}, {"module": "pkg.train"}),
         ({"module": ["40"]}, {"gpu_memory_gib": 40.0}),
         ({"module": ["40", "pkg.train"]}, {"module": "pkg.train", "gpu_memory_gib": 40.0}),
-        ({"module": ["fit"], "gpu_memory_gib": 0.5}, {"module": "fit", "gpu_memory_gib": 0.5}),
+        ({"module": ["40G"]}, {"gpu_memory_gib": 40.0}),
+        ({"module": ["fit"], "gpu_memory_gib": "512M"}, {"module": "fit", "gpu_memory_gib": 0.5}),
         (
             {"command": "accelerate launch 'my train.py'"},
             {"command": ["accelerate", "launch", "my train.py"]},
@@ -70,7 +71,7 @@ def test_m_names_a_module_and_with_a_number_memory(given: dict[str, Any], spec):
     assert read_options(NOBODY, given) == spec
 
 
-@pytest.mark.parametrize("given", [{"module": ["a", "b"]}, {"module": ["4"], "gpu_memory_gib": 2.0}])
+@pytest.mark.parametrize("given", [{"module": ["a", "b"]}, {"module": ["4"], "gpu_memory_gib": "2"}])
 def test_two_modules_or_amounts_are_refused(given):
     with pytest.raises(WrongUse, match="-m was given more than once"):
         read_options(NOBODY, given)
