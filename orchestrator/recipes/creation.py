@@ -1,12 +1,15 @@
 """Makes the job of a recipe: the code, packages and data of the model's job, with our program instead of its script."""
 
+import json
 import posixpath
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from berth.arguments import by_name, number_or_text
 from orchestrator.exceptions import Conflict, Impossible, NotFound, Sentence
 from orchestrator.jobs import datasets, promotion
 from orchestrator.jobs.submission import code, intake
@@ -16,6 +19,8 @@ from orchestrator.recipes.asking import RecipeSpec, words_of
 from orchestrator.spec.job_spec import RECIPES, JobFields
 
 LONGEST_NAME: Final = 64
+_PLACEHOLDER: Final = re.compile(r"\{([a-z_]+(?::[^{}]*)?)\}")  # filled in for the job that has it only
+_WHOLE: Final = re.compile(r"[+-]?\d{1,15}", re.ASCII)
 # Of the model's job, what its recipes need as well.
 SAME: Final = ("workdir", "environment", "python", "env", "secrets", "project", "visibility", "priority")
 
@@ -128,6 +133,29 @@ def script_of(origin: Job) -> str:
     return posixpath.relpath(spec.entrypoint, spec.folder)
 
 
+def words_of_training(user: User, origin: Job) -> list[str]:
+    """The training's own arguments, for the code that builds its model: as a command line, and by name."""
+    trained: Job | None = origin
+    while trained and (
+        recipe := ModelRecipe.objects.filter(job=trained).select_related("source__job").first()
+    ):
+        trained = recipe.source.job if recipe.source else None
+    if trained is None or trained.spec.module == RECIPES:
+        return []
+    args = [_PLACEHOLDER.sub(r"\1", word) for word in rights.texts_of(trained, user.pk)["args"]]
+    if not args:
+        return []
+    values = {name: _value(text) for name, text in by_name(args).items()}
+    return [f"--script-arguments={json.dumps(args)}", f"--trained-with={json.dumps(values)}"]
+
+
+def _value(text: str) -> bool | int | float | str:
+    """An argument as a parameter of a function: a flag is true."""
+    if text == "yes":
+        return True
+    return int(text) if _WHOLE.fullmatch(text) else number_or_text(text)
+
+
 def _result_name(model: ModelVersion, asked: RecipeSpec) -> str:
     suffix = asked.suffix
     if suffix is None:
@@ -164,7 +192,10 @@ def _fields(
     fields |= {
         "name": asked.job_name or f"{asked.recipe} {model.dataset.name}@{model.dataset.version}",
         "module": RECIPES,
-        "args": words_of(asked.recipe, options, [f"{{dataset:{name}}}" for name in names]),
+        "args": [
+            *words_of(asked.recipe, options, [f"{{dataset:{name}}}" for name in names]),
+            *words_of_training(user, origin),
+        ],
         "datasets": [*(each.dataset.reference for each in chosen), *data],
         "gpus": gpus,
         "gpu_memory_gib": asked.gpu_memory_gib,

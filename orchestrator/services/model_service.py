@@ -9,7 +9,7 @@ from orchestrator.exceptions import Conflict, Impossible, Sentence
 from orchestrator.jobs import datasets
 from orchestrator.models import Job, ModelVersion, Service
 from orchestrator.recipes.asking import ServeSpec
-from orchestrator.recipes.creation import SAME, inherited, origin_of, same_for, script_of
+from orchestrator.recipes.creation import SAME, inherited, origin_of, same_for, script_of, words_of_training
 from orchestrator.services import asking, creation, listing
 from orchestrator.spec.job_spec import RECIPES, JobFields
 
@@ -77,7 +77,12 @@ def _fields(user: User, origin: Job, model: ModelVersion, asked: ServeSpec, func
     fields = same_for(user, origin, _SAME)
     fields |= {
         "module": RECIPES,
-        "args": ["serve", f"--weights={{dataset:{name}}}", f"--model={function}"],
+        "args": [
+            "serve",
+            f"--weights={{dataset:{name}}}",
+            f"--model={function}",
+            *words_of_training(user, origin),
+        ],
         "datasets": [model.dataset.reference],
         "gpus": gpus,
         "gpu_memory_gib": asked.gpu_memory_gib,

@@ -93,6 +93,40 @@ def test_a_recipe_is_a_job_with_the_code_and_data_of_the_models_job(client, mode
     assert job.name == "quantize digits@1"
 
 
+def test_the_code_gets_the_arguments_that_its_training_had(client, model, trained):
+    job = Job.objects.get(pk=trained.pk)
+    job.spec_fields = {
+        **job.spec_fields,
+        "args": ["--width", "64", "--data", "{dataset:words}", "--lr=1e-3", "--amp"],
+    }
+    job.save(update_fields=["spec_fields"])
+
+    first = Job.objects.get(pk=ask(client).json()["job"])
+    service = client.send("POST", "/models/digits/service", {}).json()
+
+    expected = {
+        "--script-arguments": ["--width", "64", "--data", "dataset:words", "--lr=1e-3", "--amp"],
+        "--trained-with": {"width": 64, "data": "dataset:words", "lr": 0.001, "amp": True},
+    }
+    for args in (first.spec.args, Service.objects.get(name=service["name"]).job_fields["args"]):
+        told = dict(word.split("=", 1) for word in args if word.startswith(("--script-", "--trained-")))
+        assert {name: json.loads(value) for name, value in told.items()} == expected
+
+
+def test_a_recipe_of_a_result_gets_the_arguments_of_the_first_training(client, model, trained, home):
+    job = Job.objects.get(pk=trained.pk)
+    job.spec_fields = {**job.spec_fields, "args": ["--width", "64"]}
+    job.save(update_fields=["spec_fields"])
+    ask(client)
+    end(home, report=report_of(), result=b"int8")
+
+    answer = client.send("POST", "/models/digits-int8/recipes", {"recipe": "export"})
+
+    assert answer.status_code == 201, answer.content
+    args = Job.objects.get(pk=answer.json()["job"]).spec.args
+    assert [word for word in args if word.startswith("--script-")] == ['--script-arguments=["--width", "64"]']
+
+
 def test_a_result_that_passes_its_gate_becomes_a_model_with_lineage_both_ways(client, model, home):
     ask(client)
     recipe = end(home, report=report_of(), result=b"int8")

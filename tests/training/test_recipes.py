@@ -1,6 +1,7 @@
 """Recipes measure, shrink, export and explain models of other people's code, and their gate holds."""
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         write_owner(request.param, folder).rename(folder / f"{request.param}_code.py"), folder / "model.pt"
     )
     return folder
+
+
+@pytest.fixture(autouse=True)
+def own_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe gives the owner's file a command line, as it may in a process of its own."""
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
 
 
 @dataclass(frozen=True)
@@ -294,6 +301,73 @@ def test_members_of_an_ensemble_are_built_with_their_own_settings(
         run(list(map(str, words)))
     with pytest.raises(RecipeError, match="no JSON object"):
         run([*map(str, words), "--settings=16"])
+
+
+ARGUMENTS_AT_IMPORT = """
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, required=True)
+parser.add_argument("--depth", type=int, default=1)
+options = parser.parse_args()
+def build_model(depth=1, sizes=(2, 3)):
+    assert sizes == (2, 3)
+    return torch.nn.Sequential(*(torch.nn.Linear(options.width, options.width) for _ in range(depth)))
+def evaluation_data():
+    return torch.randn(4, options.width), torch.randn(4, options.width)
+"""
+
+
+def test_code_that_reads_arguments_when_it_is_imported_finds_those_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERTH_OUTPUT_DIR", str(tmp_path / "output"))
+    code = tmp_path / "reads_arguments.py"
+    code.write_text(ARGUMENTS_AT_IMPORT)
+    torch.save(nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5)).state_dict(), tmp_path / "model.pt")
+
+    report = run(
+        [
+            *("evaluate", "--weights", str(tmp_path / "model.pt"), "--model", str(code)),
+            '--script-arguments=["--width", "5", "--depth=2"]',
+            '--trained-with={"width": 5, "depth": 2, "sizes": "7,9"}',
+        ]
+    )
+
+    assert value(report) >= 0
+
+
+def test_code_that_ends_when_it_is_imported_is_told_what_to_move(tmp_path: Path) -> None:
+    code = tmp_path / "wants_arguments.py"
+    code.write_text(ARGUMENTS_AT_IMPORT)
+    named.give_arguments(str(code), [])
+
+    with pytest.raises(
+        RecipeError, match=r"ended itself while it was imported .*Put what starts the training"
+    ):
+        named.build_model(str(code))
+
+
+@pytest.mark.parametrize(
+    ("default", "value", "fits"),
+    [
+        ("", 3, True), ("=1", 3, True), ("=1", 0.5, False), ("=0.1", 3, True), ("=0.1", "x", False),
+        ("='relu'", "gelu", True), ("='relu'", 3, False), ("=False", True, True), ("=False", 1, False),
+        ("=None", 3, False), ("=(1, 2)", "1,2", False),
+    ],
+)  # fmt: skip
+def test_an_argument_reaches_a_parameter_whose_default_is_of_its_kind(
+    tmp_path: Path, default: str, value: object, fits: bool
+) -> None:
+    code = tmp_path / f"kinds_{abs(hash((default, value)))}.py"
+    code.write_text(
+        f"import torch\ndef build_model(some_size{default}):\n    model = torch.nn.Linear(1, 1)\n"
+        "    model.given = some_size\n    return model\n"
+    )
+    if fits:
+        assert named.build_model(str(code), trained_with={"some-size": value}).given == value
+    else:
+        assert named.build_model(str(code), trained_with={"some-size": value}).given != value
 
 
 def test_folds_score_each_sample_by_a_model_that_has_not_seen_it(recipe: Recipes) -> None:

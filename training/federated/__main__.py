@@ -58,6 +58,7 @@ def run(arguments: Sequence[str] | None = None) -> nn.Module | None:
         RecipeError: the settings cannot work, or too many sites were lost.
     """
     options = parse(arguments)
+    named.give_arguments(options.model, [])
     if options.join is not None:
         data_path = options.data_path or named.path_of_data()
         remote.join(remote.invitation(options.join), options.model, options.data, data_path)

@@ -32,6 +32,7 @@ class Recipe:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        named.give_arguments(options.model, options.script_arguments)
         self.path = Path(options.weights)
         self.data_path = options.data_path or named.path_of_data(self.path, *map(Path, options.others))
         self.device = named.choose_device()
@@ -57,7 +58,11 @@ class Recipe:
         function: str | None = None,
         settings: dict[str, Any] | None = None,
     ) -> nn.Module:
-        model = named.build_model(function or self.options.model, settings)
+        model = named.build_model(
+            function or self.options.model,
+            settings,
+            trained_with=None if function else self.options.trained_with,
+        )
         return weights.load_into(model, loaded).to(self.device)
 
     def read(self, function: str) -> Samples:
@@ -84,7 +89,9 @@ def evaluate(recipe: Recipe) -> Report:
         train = recipe.train_function()
         if train is None:
             raise RecipeError("Folds train the model anew; name the function that trains it with --train.")
-        build = lambda: named.build_model(recipe.options.model).to(recipe.device)  # noqa: E731 -- one expression
+        build = lambda: named.build_model(recipe.options.model, trained_with=recipe.options.trained_with).to(
+            recipe.device
+        )  # noqa: E731 -- one expression
         folded = folds.cross_validate(build, train, recipe.learned_from(), recipe.options.folds)
         report["facts"] |= {f"folds {each['name']}": each["value"] for each in folded}
     return report
@@ -244,6 +251,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         help="JSON for the function that builds each model, in order",
+    )
+    parser.add_argument(
+        "--script-arguments",
+        type=json.loads,
+        default=[],
+        help="JSON list: the command line that the owner's file finds when it is imported",
+    )
+    parser.add_argument(
+        "--trained-with", type=json.loads, default={}, help="JSON object of the training's arguments, by name"
     )
     parser.add_argument("--samples", type=int, default=8, help="samples to explain")
     parser.add_argument("--layer", help="layer whose units are explained, by its name in the model")

@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,27 +64,58 @@ def _import(place: str) -> ModuleType:
         spec.loader.exec_module(module)
     except RecipeError:
         raise
+    except SystemExit as error:
+        raise RecipeError(
+            f"{place} ended itself while it was imported ({error}). Put what starts the training, and what reads its "
+            'arguments, below `if __name__ == "__main__":`.'
+        ) from error
     except Exception as error:
         raise RecipeError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
     return module
 
 
-def build_model(name: str, settings: Mapping[str, Any] | None = None) -> nn.Module:
+def give_arguments(name: str, arguments: Sequence[str]) -> None:
+    """Let the owner's file find on its command line what the training had there, if it reads that when it is imported."""
+    sys.argv[:] = [name.partition(":")[0], *arguments]
+
+
+def build_model(
+    name: str, settings: Mapping[str, Any] | None = None, *, trained_with: Mapping[str, Any] | None = None
+) -> nn.Module:
     """Build the untrained model.
 
     Args:
         settings: of the training, by name; the function gets those that it has parameters for.
+        trained_with: arguments of the training, by name; the function gets those that fit the defaults of parameters.
 
     Raises:
         RecipeError: the function returned something else.
     """
     function = find_function(name, "build_model")
     parameters = inspect.signature(function).parameters
+    read = {key.replace("-", "_"): value for key, value in (trained_with or {}).items()}
+    given = {key: value for key, value in read.items() if key in parameters and _fits(value, parameters[key])}
     known = {key.replace("-", "_"): value for key, value in (settings or {}).items()}
-    model = function(**{key: value for key, value in known.items() if key in parameters})
+    model = function(**given | {key: value for key, value in known.items() if key in parameters})
     if not isinstance(model, nn.Module):
         raise RecipeError(f"{name} returned {type(model).__name__}, not a torch.nn.Module.")
     return model
+
+
+def _fits(value: Any, parameter: inspect.Parameter) -> bool:
+    """Whether an argument of the command line is of the kind that a parameter has by default."""
+    match parameter.default:
+        case inspect.Parameter.empty:
+            return True
+        case bool():
+            return isinstance(value, bool)
+        case int():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case float():
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case str():
+            return isinstance(value, str)
+    return False
 
 
 @dataclass(frozen=True, slots=True)
