@@ -16,8 +16,8 @@ from orchestrator.store.checkpoints.generations import GenerationStore, Skip
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.rewrites import without_digits
 from orchestrator.store.checkpoints.saves import Save, group
+from orchestrator.store.checkpoints.setting_aside import set_aside
 from orchestrator.store.checkpoints.watcher import Watcher
-from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.watch.finished_files import read_finished_files
 
@@ -91,10 +91,9 @@ def _set_torn_folders_aside(
     for save in group(watcher.signatures()).saves:
         is_newer = save.kind == "folder" and save.written_ns > max(seen, default=0)
         if is_newer and own.isdisjoint(save.files) and not _is_proven(save, folder):
-            path = folder.root / save.path
-            remove_tree(path.with_name(f"{path.name}.torn"))
-            path.rename(path.with_name(f"{path.name}.torn"))
-            lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=path.name), actor="launcher")
+            torn = set_aside(folder.root / save.path).name
+            name = Path(save.path).name
+            lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=name, torn=torn), actor="launcher")
 
 
 def _is_proven(save: Save, folder: JobFolder) -> bool:
@@ -109,8 +108,8 @@ def _is_proven(save: Save, folder: JobFolder) -> bool:
 def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) -> None:
     """Rename half-written files: a script that finds one, perhaps newer than ours, would fail on it."""
     for path in store.torn(watcher.files()):
-        path.rename(path.with_name(f"{path.name}.torn"))
-        lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name), actor="launcher")
+        torn = set_aside(path).name
+        lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name, torn=torn), actor="launcher")
 
 
 def _set_halves_aside(
@@ -130,9 +129,11 @@ def _set_halves_aside(
         is_newer = save.kind == "files" and save.written_ns > seen
         if is_newer and own.isdisjoint(save.files) and _is_half(save, kept):
             for path in sorted(save.files):
-                _set_aside(folder.root / path)
+                torn = set_aside(folder.root / path).name
                 name = Path(path).name
-                lifecycle.remark(job, fact(Happened.LACKS_OTHER_FILES, name=name), actor="launcher")
+                lifecycle.remark(
+                    job, fact(Happened.LACKS_OTHER_FILES, name=name, torn=torn), actor="launcher"
+                )
 
 
 def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
@@ -144,14 +145,6 @@ def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
     files = set(map(without_digits, save.files))
     alike = [whole for whole in kept if whole & files]
     return len(alike) >= 2 and bool(set.intersection(*alike) - files)
-
-
-def _set_aside(path: Path) -> None:
-    """Rename a whole file to ``NAME.torn``, and the one set aside before it to ``NAME.1.torn``; older ones go."""
-    torn = path.with_name(f"{path.name}.torn")
-    if torn.exists():
-        torn.replace(path.with_name(f"{path.name}.1.torn"))
-    path.rename(torn)
 
 
 def _copy_checkpoints(source: JobFolder, into: JobFolder) -> None:
