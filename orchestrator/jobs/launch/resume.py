@@ -64,7 +64,8 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
         store.put_back(generation)
     watcher = Watcher(folder, job.spec.checkpoint_glob)
     _set_torn_folders_aside(job, watcher, folder, generation)
-    _set_torn_files_aside(job, watcher, store)
+    verified = {folder.root / file.path for file in generation.files} if generation else set()
+    _set_torn_files_aside(job, store, [path for path in watcher.files() if path not in verified])
     _set_halves_aside(job, watcher, store, folder, generation)
     if generation is None:
         return None
@@ -105,9 +106,9 @@ def _is_proven(save: Save, folder: JobFolder) -> bool:
     )
 
 
-def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) -> None:
+def _set_torn_files_aside(job: Job, store: GenerationStore, paths: Sequence[Path]) -> None:
     """Rename half-written files: a script that finds one, perhaps newer than ours, would fail on it."""
-    for path in store.torn(watcher.files()):
+    for path in store.torn(paths):
         torn = set_aside(path).name
         lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name, torn=torn), actor="launcher")
 
