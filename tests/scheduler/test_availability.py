@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from django.utils import timezone, translation
@@ -185,9 +186,7 @@ def test_a_german_reader_reads_in_german_why_a_device_is_not_free(bob, make_devi
     row = make_device(0)
     for name, value in device.items():
         setattr(row, name, value)
-    entry: DeviceEntry | None = None
-    if "foreign_bytes" in more:
-        entry = {"used_bytes": 0, "foreign_bytes": more["foreign_bytes"], "holders": []}
+    entry = cast(DeviceEntry, more) if "foreign_bytes" in more else None
 
     with translation.override("de"):
         standing = AvailabilityReader(bob, timezone.now()).judge(
