@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from berth import words
 from berth.arguments import number_or_text
+from berth.language import text
 from berth.metric_names import in_loss_order, lower_is_better
 from dashboard.parts import job_columns
 from dashboard.parts.job_columns import ARGUMENT, METRIC, Column
@@ -239,7 +240,7 @@ class Group:
     @property
     def said(self) -> str:
         return ", ".join(
-            f"{count} {gettext(state).replace('_', ' ')}" for state, count in sorted(self.states.items())
+            f"{count} {text(state.replace('_', ' '))}" for state, count in sorted(self.states.items())
         )
 
     @property
