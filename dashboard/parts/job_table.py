@@ -309,9 +309,10 @@ def _name(table: JobTable, found: dict[Any, Group]) -> None:
             .values_list("trial__sweep_id", "trial__sweep__name").distinct()
         )  # fmt: skip
     for key, group in found.items():
-        text = words.value(key) if isinstance(key, int | float) else str(key)
+        title = words.value(key) if isinstance(key, int | float) else str(key)
+        title = text(title.replace("_", " ")) if kind == "state" else title
         group.title = (
-            gettext("without {kind}").format(kind=gettext(kind)) if key is None else titles.get(key, text)
+            gettext("without {kind}").format(kind=gettext(kind)) if key is None else titles.get(key, title)
         )
         if kind in {"array", "sweep"} and key:
             group.title += f" #{str(key)[-8:]}"

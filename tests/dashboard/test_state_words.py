@@ -15,7 +15,7 @@ def shown(html: str) -> str:
 
 
 @pytest.mark.parametrize(("language", "word"), [("en", "timed out"), ("de", "Zeit um")])
-@pytest.mark.parametrize("place", ["jobs", "job", "report", "reports", "groups", "compare"])
+@pytest.mark.parametrize("place", ["jobs", "job", "report", "reports", "groups", "states", "compare"])
 def test_a_job_that_timed_out_is_called_so_in_filters_titles_and_reports(
     reader, ada, make_job, place, language, word
 ):
@@ -26,6 +26,7 @@ def test_a_job_that_timed_out_is_called_so_in_filters_titles_and_reports(
         "report": reverse("job-report", args=[job.pk]),
         "reports": f"{reverse('report-of')}?jobs={job.pk},{other.pk}",
         "groups": f"{reverse('jobs')}?group=owner",
+        "states": f"{reverse('jobs')}?group=state",
         "compare": f"{reverse('compare')}?jobs={job.pk},{other.pk}",
     }
     browser = reader(ada)
