@@ -47,6 +47,7 @@ def main(argv: list[str]) -> NoReturn:
     """Run the script or module of ``argv`` to its end; never returns."""
     if _FOLDER is not None:
         _open_log(f"{_FOLDER}/logs/rank{_RANK}.log")
+        _watch_forks(_FOLDER)
     _prepare()
     is_module = argv[0] == "-m"
     module = _become_main(argv[1:] if is_module else argv, is_module=is_module)
@@ -445,6 +446,46 @@ def _end(code: int, *, finished: bool = True) -> NoReturn:
     if finished and _FOLDER is not None and os.getpid() == _PID:
         _write_whole(f"{_FOLDER}/finished/rank{_RANK}", f"{code}\n")
     os._exit(code)
+
+
+def _watch_forks(folder: str) -> None:
+    """Note at the exit of a rank how many copies of it go on, as those of a script that becomes a daemon.
+
+    Its sandbox ends with it, so nobody outside can see them.
+    """
+    forks: list[bool] = []
+    os.register_at_fork(after_in_parent=lambda: forks.append(True) if not forks else None)
+    really_exit = os._exit
+
+    def exit_now(status: int) -> NoReturn:
+        if status == 0 and forks and os.getpid() == _PID:
+            try:
+                if count := _count_copies():
+                    _write_whole(f"{folder}/finished/left{_RANK}", f"{count}\n")
+            finally:
+                really_exit(status)
+        really_exit(status)
+
+    os._exit = exit_now  # also that of the script
+
+
+def _count_copies() -> int:
+    """How many processes were forked from this one and live; programs that they executed have other arguments."""
+    own = _start_of("self")
+    names = os.listdir("/proc")  # noqa: PTH208 -- names alone
+    pids = (name for name in names if name.isdigit() and int(name) != _PID)
+    return 0 if own is None else sum(_start_of(pid) == own for pid in pids)
+
+
+def _start_of(pid: str) -> tuple[bytes, bytes] | None:
+    """The arguments and the environment that a process began with; None if it is gone or another user's."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            arguments = file.read()
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return arguments, file.read()
+    except OSError:
+        return None
 
 
 def _write_out_files() -> None:

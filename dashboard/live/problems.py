@@ -13,6 +13,7 @@ from dashboard.parts import wall
 from orchestrator.agent import lock
 from orchestrator.jobs.launch import isolation
 from orchestrator.live.readings import read_now
+from orchestrator.sentences.errors import said
 
 READINGS_STOPPED_S = 5.0
 
@@ -90,5 +91,5 @@ def current() -> list[Problem]:
             }
         )
     if sentence := isolation.problem():
-        found.append({"part": "sandbox", "since": None, "sentence": sentence})
+        found.append({"part": "sandbox", "since": None, "sentence": said(sentence)})
     return found

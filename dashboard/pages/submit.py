@@ -87,12 +87,12 @@ def submit(request: HttpRequest) -> HttpResponse:
         data |= _commit_of(request, code)
     elif source:
         data["source"] = source
-    job, status = _try_to_accept(request, data, errors)
-    if job is None:
+    accepted, status = _try_to_accept(request, data, errors)
+    if accepted is None:
         return _page(request, texts, code, errors, status=status)
-    for warning in code.warnings:
+    for warning in dict.fromkeys([*code.warnings, *accepted.warnings]):
         messages.warning(request, said(warning))
-    return redirect("job", job_id=job.pk)
+    return redirect("job", job_id=accepted.job.pk)
 
 
 @require_POST
@@ -106,7 +106,7 @@ def run_example(request: HttpRequest) -> HttpResponse:
 
 def _try_to_accept(
     request: HttpRequest, data: JobFields, errors: dict[str, list[str]]
-) -> tuple[Job | None, int]:
+) -> tuple[intake.Accepted | None, int]:
     """Submit the job; if there are errors already, only collect the others, to show all at once."""
     try:
         spec = intake.parse_spec(data)
@@ -117,7 +117,7 @@ def _try_to_accept(
         accepted = intake.accept(
             signed_in(request), spec, uploaded=uploaded, idempotency_key=key, endpoint="form"
         )
-        return accepted.job, 200
+        return accepted, 200
     except OrchestratorError as error:
         for name, texts_of in messages_of(error).items():
             if name == "Idempotency-Key":

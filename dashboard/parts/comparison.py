@@ -14,6 +14,7 @@ from django.utils.translation import ngettext
 from berth import words
 from berth.arguments import by_name, number_or_text
 from berth.job_fields import SETTINGS
+from berth.language import text
 from berth.metric_names import in_loss_order, lower_is_better
 from dashboard.parts.code_changes import versions
 from dashboard.parts.forms import shown_text
@@ -119,7 +120,7 @@ def _results(
     ]
     step_s = [1 / job.steps_per_s if job.steps_per_s else None for job in jobs]
     return [
-        _texts("state", [_(job.state) for job in jobs], baseline),
+        _texts("state", [text(job.state.replace("_", " ")) for job in jobs], baseline),
         *(
             _numbers(
                 name,

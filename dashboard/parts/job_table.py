@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from berth import words
 from berth.arguments import number_or_text
+from berth.language import text
 from berth.metric_names import in_loss_order, lower_is_better
 from dashboard.parts import job_columns
 from dashboard.parts.job_columns import ARGUMENT, METRIC, Column
@@ -239,7 +240,7 @@ class Group:
     @property
     def said(self) -> str:
         return ", ".join(
-            f"{count} {gettext(state).replace('_', ' ')}" for state, count in sorted(self.states.items())
+            f"{count} {text(state.replace('_', ' '))}" for state, count in sorted(self.states.items())
         )
 
     @property
@@ -308,9 +309,10 @@ def _name(table: JobTable, found: dict[Any, Group]) -> None:
             .values_list("trial__sweep_id", "trial__sweep__name").distinct()
         )  # fmt: skip
     for key, group in found.items():
-        text = words.value(key) if isinstance(key, int | float) else str(key)
+        title = words.value(key) if isinstance(key, int | float) else str(key)
+        title = text(title.replace("_", " ")) if kind == "state" else title
         group.title = (
-            gettext("without {kind}").format(kind=gettext(kind)) if key is None else titles.get(key, text)
+            gettext("without {kind}").format(kind=gettext(kind)) if key is None else titles.get(key, title)
         )
         if kind in {"array", "sweep"} and key:
             group.title += f" #{str(key)[-8:]}"

@@ -20,7 +20,7 @@ from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.live import wakeups
-from orchestrator.models import Attempt, Checkpoint, Job
+from orchestrator.models import Attempt, Checkpoint, ExitKind, Job
 from orchestrator.store.checkpoints.collector import Collector, Look
 from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.checkpoints.manifest import Generation
@@ -37,6 +37,7 @@ LINES_READ_WITHIN_S = 0.4  # the agent reads four times a second
 LAST_WITHIN_S = 60.0
 MOST_REPORTED = 3  # checkpoints that were passed over at an attempt's end
 PROGRESS_WITHOUT_STEPS_S = 60.0  # a script that saves once and crashes soon must use up its retries
+SAME_PLACE_SHARE = 0.1  # of the run time by which two attempts that die at the same place may differ
 
 
 _locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
@@ -136,8 +137,14 @@ class CheckpointKeeper:
         attempts = Attempt.objects.filter(job_id=self.attempt.job_id)
         reached = attempts.aggregate(Max("resumed_from_step"))["resumed_from_step__max"]
         if newest.step is None:
-            return run_s >= PROGRESS_WITHOUT_STEPS_S
+            return run_s >= PROGRESS_WITHOUT_STEPS_S and not self._is_same_place(run_s)
         return reached is None or newest.step > reached
+
+    def _is_same_place(self, run_s: float) -> bool:
+        """Whether the attempt before died after about the same time: without steps this is all that tells the place."""
+        before = Attempt.objects.filter(job_id=self.attempt.job_id, number=self.attempt.number - 1)
+        times_s = before.exclude(kind=ExitKind.PREEMPTED).values_list("run_s", flat=True)
+        return any(abs(run_s - other_s) <= SAME_PLACE_SHARE * other_s for other_s in times_s)
 
     def _look(self, *, writer_alive: bool | None) -> None:
         """Look once; with ``writer_alive`` None the attempt's folder tells whether the writer is alive."""

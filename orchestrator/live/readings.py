@@ -60,6 +60,7 @@ class SandboxEntry(TypedDict):
 
     level: int
     refusal: str | None  # why there is no sandbox
+    refusal_words: NotRequired[dict[str, Any]]  # the same as a sentence that can be said in another language
 
 
 class SessionEntry(TypedDict):

@@ -7,12 +7,14 @@ from enum import StrEnum
 from functools import cached_property
 
 from berth import words
+from berth.language import text
 from orchestrator.live.readings import DeviceEntry
 from orchestrator.models import Device, Health, PoolRight, Role
 from orchestrator.people import rights
 from orchestrator.people.quotas import DevicesLeft, devices_left
 from orchestrator.people.rights import Someone
 from orchestrator.scheduler.passes.restrictions import Restriction, read_restrictions
+from orchestrator.sentences.errors import said
 
 FOREIGN_SHOWN_BYTES = 64 * words.MIB  # less is a display server and not shown
 
@@ -64,15 +66,15 @@ class AvailabilityReader:
             entry: its newest reading; None without one.
         """
         if device.health != Health.OK:
-            return DeviceAvailability(Availability.OUT, device.health_reason or device.health)
+            return DeviceAvailability(Availability.OUT, text(device.health_reason or device.health))
         if held:
-            return DeviceAvailability(Availability.HELD, "Held by a job.")
+            return DeviceAvailability(Availability.HELD, text("Held by a job."))
         if not device.usable:
-            return DeviceAvailability(Availability.OUT, "Takes no new jobs.")
+            return DeviceAvailability(Availability.OUT, text("Takes no new jobs."))
         if device.kind == "gpu" and (entry is None or "used_bytes" not in entry):
-            return DeviceAvailability(Availability.UNREAD, "Not read now; nothing starts on it.")
+            return DeviceAvailability(Availability.UNREAD, text("Not read now; nothing starts on it."))
         if entry is not None and entry.get("foreign_bytes", 0) > FOREIGN_SHOWN_BYTES:
-            return DeviceAvailability(Availability.FOREIGN, "Used by processes that are not Berth's.")
+            return DeviceAvailability(Availability.FOREIGN, text("Used by processes that are not Berth's."))
         return self._unheld(device)
 
     def _unheld(self, device: Device) -> DeviceAvailability:
@@ -81,11 +83,12 @@ class AvailabilityReader:
             return DeviceAvailability(Availability.KEPT, keep.sentence(self._id, self._now), keep)
         if not self.may_submit(device):
             return DeviceAvailability(
-                Availability.CLOSED, f"Free, but pool {device.pool_id} is closed to you."
+                Availability.CLOSED, text("Free, but pool {pool} is closed to you.", pool=device.pool_id)
             )
         if (limit := self._limit_reached(device)) is not None:
-            return DeviceAvailability(Availability.LIMITED, f"Free, but your limit of {limit} is used up.")
-        return DeviceAvailability(Availability.FREE, "Free.")
+            sentence = text("Free, but your limit of {limit} is used up.", limit=said(limit))
+            return DeviceAvailability(Availability.LIMITED, sentence)
+        return DeviceAvailability(Availability.FREE, text("Free."))
 
     def _limit_reached(self, device: Device) -> str | None:
         """The limit that keeps this person from one more device of this kind and pool."""

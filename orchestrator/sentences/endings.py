@@ -61,7 +61,15 @@ def _limit_met(met: Json | None) -> str:
 
 
 @ends(Ended.FINISHED)
-def _finished(printed: str = "") -> str:
+def _finished(printed: str = "", left: int = 0) -> str:
+    if left:
+        return plural_text(
+            "Finished. Its process ended while {count} of its processes still ran; that one was ended with it. "
+            "Start the program in the foreground.",
+            "Finished. Its process ended while {count} of its processes still ran; they were ended with it. "
+            "Start the program in the foreground.",
+            left,
+        )
     if printed:
         return text("Finished with exit code 0, though the log ends with {error}.", error=printed)
     return text("Finished.")

@@ -29,18 +29,24 @@ def _fell_back(
 
 
 @says(Happened.UNFINISHED_FOLDER)
-def _unfinished_folder(name: str) -> str:
-    return text("{name} was not finished when its writer was killed; renamed to {name}.torn.", name=name)
+def _unfinished_folder(name: str, torn: str | None = None) -> str:
+    torn = torn or f"{name}.torn"
+    return text(
+        "{name} was not finished when its writer was killed; renamed to {torn}.", name=name, torn=torn
+    )
 
 
 @says(Happened.LACKS_OTHER_FILES)
-def _lacks_other_files(name: str) -> str:
-    return text("{name} lacks files that every kept checkpoint has; renamed to {name}.torn.", name=name)
+def _lacks_other_files(name: str, torn: str | None = None) -> str:
+    torn = torn or f"{name}.torn"
+    return text("{name} lacks files that every kept checkpoint has; renamed to {torn}.", name=name, torn=torn)
 
 
 @says(Happened.CUT_SHORT_FILE)
-def _cut_short_file(name: str) -> str:
-    return text("{name} was cut short while it was written; set aside.", name=name)
+def _cut_short_file(name: str, torn: str | None = None) -> str:
+    if torn is None:  # of an earlier version
+        return text("{name} was cut short while it was written; set aside.", name=name)
+    return text("{name} was cut short while it was written; renamed to {torn}.", name=name, torn=torn)
 
 
 @says(Happened.FILE_LEFT_OUT)

@@ -368,6 +368,7 @@ class Supervision:
             oom_killed=memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),
             started_ranks=0 if no_sandbox else sum(folder.log(rank).exists() for rank in ranks),
+            left=rank_reports.read_left(folder, ranks),
             tails=tails,
             launcher_tail=tails[0] if no_sandbox else read_tail(folder.launcher_log, _TAIL_BYTES),
         )

@@ -113,7 +113,7 @@ function showJob(row) {
     refresh(...PARTS);
   }
   document.title =
-    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${say(row.state)}: ${row.name}`;
+    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${say(row.state.replaceAll("_", " "))}: ${row.name}`;
   figure(
     head,
     "[data-progress]",

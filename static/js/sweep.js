@@ -55,7 +55,7 @@ function describe(trial) {
       ? say("no value yet")
       : say("{value} at step {step}", { value: value(trial.value), step: value(trial.rung) });
   const texts = settings.map(([name, each]) => `${name} ${typeof each === "number" ? value(each) : each}`);
-  const head = say("{what} {number} ({state}): {reached}", { ...trial, what, state: say(trial.state), reached });
+  const head = say("{what} {number} ({state}): {reached}", { ...trial, what, state: say(trial.state.replaceAll("_", " ")), reached });
   return [head, ...texts].join(", ");
 }
 

@@ -155,7 +155,7 @@ globalThis.berthWords = {
 "succeeded": "erfolgreich",
 "such as 90m, 2h or 1d12h; empty for none": "etwa 90m, 2h oder 1d12h; leer für keines",
 "time": "Zeit",
-"timed_out": "Zeit um",
+"timed out": "Zeit um",
 "trial": "Versuch",
 "trials": "Versuche",
 "unknown": "unbekannt",

@@ -433,6 +433,24 @@ def test_save_at_the_start_without_steps_is_not_progress(make_attempt, home, wat
     assert check_until(watch_of(attempt), ended).state == JobState.BACKOFF
 
 
+@pytest.mark.parametrize(("run_s", "state"), [(104.0, JobState.BACKOFF), (300.0, JobState.QUEUED)])
+def test_without_steps_an_attempt_that_dies_after_the_same_time_made_no_progress(
+    make_job, make_device, make_attempt, home, watch_of, run_s, state
+):
+    """A script that saves one file, never resumes and always fails at the same place uses up its retries."""
+    job = make_job()
+    first = make_attempt(job, state=JobState.RUNNING)
+    lifecycle.end(
+        first, Ending(ExitKind.SIGNAL, sentence_only("Killed."), timezone.now(), run_s=100.0, progressed=True)
+    )
+    job.refresh_from_db()
+    attempt = make_attempt(job, state=JobState.RUNNING, devices=list(Device.objects.all()))
+    write_checkpoint(attempt, home)
+    write_exit(attempt, "signal", run_s=run_s)
+
+    assert check_until(watch_of(attempt), ended).state == state
+
+
 def test_attempt_that_raises_does_not_stop_the_others(make_attempt, home, caplog):
     bad, good = make_attempt(state=JobState.RUNNING), make_attempt(state=JobState.RUNNING)
     for attempt in (bad, good):

@@ -64,6 +64,24 @@ def test_a_script_is_submitted_and_its_page_opens(form, ada):
     assert job.spec.entrypoint == "train.py"
 
 
+@pytest.mark.parametrize(
+    ("language", "words"), [("en", "A job has a /tmp of its own"), ("de", "Ein Job hat ein eigenes /tmp")]
+)
+def test_the_page_of_a_new_job_shows_its_warnings_in_the_readers_language(
+    reader, ada, make_device, language, words
+):
+    make_device()
+    browser = reader(ada)
+    browser.cookies["berth_language"] = language
+    fields = {"gpus": "1", "pool": "default", "key": "k1", "args": "--out=/tmp/x"}
+
+    answer = browser.post(
+        reverse("submit"), {**fields, "file": SimpleUploadedFile("train.py", SCRIPT)}, follow=True
+    )
+
+    assert words in html_of(answer)
+
+
 def test_an_archive_with_one_script_needs_no_entrypoint(form):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

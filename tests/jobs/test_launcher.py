@@ -614,6 +614,48 @@ def test_only_the_newest_two_halves_of_a_name_are_left_for_a_job_that_is_killed_
     assert model.with_name("model_step_20.pt.1.torn").read_text() == "of the second kill"
 
 
+@pytest.mark.parametrize("own", ["file", "folder"])
+def test_what_the_script_named_like_a_cut_save_stays_and_stops_no_retry(placed, home, own):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    capture(folder, write_zip(folder.checkpoints / "step10.pt", "ten"), 10)
+    torn = write_zip(folder.checkpoints / "step20.pt", "twenty")
+    os.truncate(torn, 100)
+    unfinished = write_zip(folder.checkpoints / "checkpoint-300/optimizer.pt", "half of it").parent
+    file, inner = (torn, unfinished) if own == "folder" else (unfinished, torn)
+    of_script = file.with_name(f"{file.name}.torn")
+    if own == "folder":
+        of_script = write_zip(of_script / "notes.txt", "of the script")
+    else:
+        of_script.write_text("of the script")
+    earlier = inner.with_name(f"{inner.name}.torn")
+
+    second = again(attempt)
+    prepare(second)
+
+    assert of_script.exists()
+    assert not torn.exists()
+    assert not unfinished.exists()
+    assert file.with_name(f"{file.name}.1.torn").exists()
+    assert earlier.exists()
+    assert any(f"{file.name}.1.torn" in each for each in remarks(second))
+
+
+def test_the_folder_set_aside_at_an_earlier_kill_is_not_replaced(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    earlier = write_zip(folder.checkpoints / "checkpoint-300.torn/optimizer.pt", "of an earlier kill")
+    write_zip(folder.checkpoints / "checkpoint-300/optimizer.pt", "half of it")
+    whole = earlier.read_bytes()
+
+    prepare(again(attempt))
+
+    assert (folder.checkpoints / "checkpoint-300.1.torn/optimizer.pt").read_bytes() == whole
+    assert (folder.checkpoints / "checkpoint-300.torn/optimizer.pt").exists()
+
+
 def test_a_newer_save_that_lacks_nothing_stays_for_the_script(placed, home):
     attempt = placed()
     prepare(attempt)

@@ -9,7 +9,8 @@ import pytest
 from django.db import IntegrityError
 from django.utils import timezone
 
-from orchestrator.facts.record import sentence_only
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
@@ -390,6 +391,23 @@ def test_progress_gives_the_budget_back_and_needs_no_wait(make_job, make_device)
 
     assert (job.state, job.failures) == (JobState.QUEUED, 0)
     assert fail(job, ExitKind.SIGNAL).state == JobState.BACKOFF
+
+
+@pytest.mark.parametrize(("run_s", "failures"), [(5.0, [1, 2, 2]), (4000.0, [0, 0, 0])])
+def test_a_script_whose_port_is_taken_soon_after_each_save_uses_up_its_retries(
+    make_job, make_device, run_s, failures
+):
+    """It takes its own port twice: a few new steps each time would give its retries back without end."""
+    make_device()
+    how = fact(Ended.RAISED, error="OSError: [Errno 98] Address already in use", rank=0, port="")
+    job, counted = make_job(spec={"max_retries": 2}), []
+
+    for _ in range(3):
+        job = fail(job, ExitKind.INFRA, how=how, progressed=True, run_s=run_s)
+        counted.append(job.failures)
+
+    assert counted == failures
+    assert job.state == (JobState.FAILED if any(failures) else JobState.BACKOFF)
 
 
 def test_f18_waits_without_progress_double_up_to_five_minutes_with_a_fifth_of_spread(make_job):

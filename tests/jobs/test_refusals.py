@@ -271,6 +271,20 @@ def test_doctor_writes_a_profile_through_sudo(programs, home, tmp_path, machine,
 
 
 @pytest.mark.django_db
+def test_a_german_reader_reads_why_there_is_no_sandbox_in_german(programs, home, ada, bob, client):
+    programs(bwrap=f"echo {shlex.quote(UBUNTU)} >&2; exit 1")
+    live.write_now(replace(live.NOTHING_READ, taken_at=1.0, sandbox=isolation.reading()))
+    client.force_login(ada)
+    client.cookies["berth_language"] = "de"
+
+    band = client.get("/").content.decode().replace("&quot;", '"')
+
+    assert "bwrap kann hier keine Sandbox starten. Die Sandbox sagte: " in band
+    assert f'"{UBUNTU}". Was nötig ist, steht in docs/how-to/harden.md' in band
+    assert "The sandbox said" not in band
+
+
+@pytest.mark.django_db
 def test_container_of_the_pages_believes_the_agent_about_the_sandbox(programs, home, ada, bob):
     seen = live.NOTHING_READ
     live.write_now(replace(seen, taken_at=1.0, sandbox={"level": 2, "refusal": None}))

@@ -1,6 +1,7 @@
 """Submits that start a module or a command."""
 
 import io
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -278,10 +279,17 @@ def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_abou
         ("train.py --out={tmp}", "Instead of {tmp} name a folder of the job (output)"),
         ("python train.py {tmp}/a/b", "name a folder of the job (a/b)"),
         ("train.py --out tmp/out --like {tmp}fs/x", None),
+        ("train.py --log_dir=file://{tmp}/x", "Instead of {tmp}/x name a folder of the job (x)"),
+        ("train.py --uri file:{tmp}/runs", "Instead of {tmp}/runs name a folder of the job (runs)"),
+        ("train.py paths=[a,{tmp}/b] other=1", "Instead of {tmp}/b name a folder of the job (b)"),
+        ("bash -c 'python train.py > {tmp}/y'", "Instead of {tmp}/y name a folder of the job (y)"),
+        ("bash -ec 'python train.py --out={tmp}/z 2>{tmp}/err'", "Instead of {tmp}/z name a folder"),
+        ("bash -c 'scp a host:{tmp}/y; cat /var{tmp}/y'", None),
+        ("train.py --prompt 'what is in {tmp}/x?'", None),
     ],
 )
 def test_an_option_that_names_a_place_in_tmp_is_warned_about(ada, words, instead):
-    first, *others = words.format(tmp=starts.TEMPORARY).split()
+    first, *others = shlex.split(words.format(tmp=starts.TEMPORARY))
     start = {"entrypoint": first, "args": others} if first == "train.py" else {"command": [first, *others]}
     warnings = submit(ada, {"train.py": "print(1)"}, **start).warnings
 

@@ -2,14 +2,16 @@
 
 import re
 from datetime import timedelta
+from typing import cast
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 
-from orchestrator.live.readings import read_now
-from orchestrator.models import Booking, BookingKind, Device, JobState, PoolRight, Right
+from orchestrator.agent.inventory import MISSING_TEXT
+from orchestrator.live.readings import DeviceEntry, read_now
+from orchestrator.models import Booking, BookingKind, Device, JobState, PoolRight, Quota, Right
 from orchestrator.scheduler import passes
-from orchestrator.scheduler.availability import Availability
+from orchestrator.scheduler.availability import Availability, AvailabilityReader
 from orchestrator.scheduler.capacity import read_capacity
 from orchestrator.spec.job_spec import GIB
 from tests.scheduler.test_placement import read, reading
@@ -167,3 +169,43 @@ def test_a_device_with_processes_of_others_is_not_free(make_device, ada):
     found = read_capacity(ada, [device], read_now(), timezone.now()).standings()
 
     assert found["sim-0"].state == Availability.FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "sentence"),
+    [
+        ({"health": "missing", "health_reason": MISSING_TEXT}, {}, "Es ist nicht mehr da."),
+        ({}, {"held": True}, "Von einem Job belegt."),
+        ({"admin_state": "draining"}, {}, "Nimmt keine neuen Jobs an."),
+        ({"kind": "gpu"}, {}, "Wird gerade nicht gelesen; nichts startet darauf."),
+        ({}, {"foreign_bytes": GIB}, "Von Prozessen benutzt, die nicht zu Berth gehören."),
+        ({}, {}, "Frei."),
+    ],
+)
+def test_a_german_reader_reads_in_german_why_a_device_is_not_free(bob, make_device, device, more, sentence):
+    row = make_device(0)
+    for name, value in device.items():
+        setattr(row, name, value)
+    entry = cast(DeviceEntry, more) if "foreign_bytes" in more else None
+
+    with translation.override("de"):
+        standing = AvailabilityReader(bob, timezone.now()).judge(
+            row, held=more.get("held", False), entry=entry
+        )
+
+    assert standing.sentence == sentence
+
+
+def test_a_german_reader_reads_in_german_which_pool_or_limit_keeps_them_from_a_device(
+    ada, make_attempt, make_device
+):
+    make_attempt(owner=ada)
+    device = make_device(1)
+    Quota.objects.create(user=ada, max_devices=1)
+    with translation.override("de"):
+        limited = AvailabilityReader(ada, timezone.now()).judge(device, held=False, entry=None).sentence
+        device.pool.open = False
+        closed = AvailabilityReader(ada, timezone.now()).judge(device, held=False, entry=None).sentence
+
+    assert limited == "Frei, aber das eigene Limit von 1 Gerät ist ausgeschöpft."
+    assert closed == f"Frei, aber Pool {device.pool_id} ist nicht freigegeben."

@@ -42,6 +42,8 @@ CONVERTED = (
     "orchestrator/jobs/example.py",
     "orchestrator/jobs/fetches.py",
     "orchestrator/jobs/kept_files.py",
+    "orchestrator/jobs/launch/isolation.py",
+    "orchestrator/jobs/launch/refusals.py",
     "orchestrator/jobs/lifecycle",
     "orchestrator/jobs/profiles.py",
     "orchestrator/jobs/promotion.py",

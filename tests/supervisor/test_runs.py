@@ -524,6 +524,40 @@ def test_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt
     assert with_nonce(attempt.nonce) == []
 
 
+@pytest.mark.parametrize("leaves_by", ["os._exit(0)", "sys.exit(0)"])
+def test_a_script_that_became_a_daemon_reads_that_its_program_was_ended(
+    make_attempt: MakeAttempt, level: int, leaves_by: str
+) -> None:
+    attempt = make_attempt(
+        "import os, sys, time\n"
+        f"if os.fork(): {leaves_by}\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        "time.sleep(3600)\n",
+        level=level,
+    )
+
+    record = attempt.run()
+
+    assert (record["kind"], record["code"], record["facts"]["left"] >= 1) == ("ok", "finished", True)
+    assert record["detail"].startswith("Finished. Its process ended while ")
+    assert record["detail"].endswith(" ended with it. Start the program in the foreground.")
+
+
+def test_workers_that_a_script_forked_and_waited_for_are_not_left(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    attempt = make_attempt(
+        "import multiprocessing, time\n"
+        "fork = multiprocessing.get_context('fork')\n"
+        "fork.Process(target=time.sleep, args=(3600,), daemon=True).start()\n"
+        "fork.Process(target=time.sleep, args=(0.1,)).start()\n",
+        level=level,
+    )
+
+    assert attempt.run()["detail"] == "Finished."
+
+
 @pytest.mark.code("F28")
 def test_orphans_that_ended_do_not_pile_up(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(LEAVES_ORPHANS, level=level)

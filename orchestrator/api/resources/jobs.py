@@ -36,6 +36,7 @@ from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.people import audit
 from orchestrator.scheduler import owner_order
 from orchestrator.scheduler.forecast.planning import look_ahead
+from orchestrator.sentences.errors import said
 
 router = Router()
 
@@ -81,7 +82,7 @@ def _show_new(job: Job, owner: User, warnings: list[str]) -> JobOut:
     """The body of a 201: the job, or an array's first member with the ids of all members."""
     job.owner = owner  # known; saves a query
     answer = show_job(job, owner)
-    answer.warnings = warnings
+    answer.warnings = [said(warning) for warning in warnings]
     if job.array is not None and answer.array is not None:
         answer.array.jobs = list(job.array.members.order_by("array_index").values_list("pk", flat=True))
     return answer

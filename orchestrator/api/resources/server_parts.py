@@ -21,6 +21,7 @@ from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Job, Outbox
 from orchestrator.nodes.reports import Report, read_reports
+from orchestrator.sentences.errors import said
 from orchestrator.sessions.addresses import port_problem
 from orchestrator.store.backup_record import last_backup
 
@@ -190,7 +191,7 @@ def _sandbox() -> PartOut:
     name = described["name"] if described else text("none")
     detail = text("level {level}, {name}", level=level, name=name)
     if sentence := isolation.problem():
-        return _part("sandbox", "failing", detail, value=level, remedy=sentence)
+        return _part("sandbox", "failing", detail, value=level, remedy=said(sentence))
     remedy = "" if level else text("Jobs see each other's files. manage.py doctor says what is missing.")
     return _part("sandbox", "ok" if level else "warning", detail, value=level, remedy=remedy)
 

@@ -31,6 +31,7 @@ from orchestrator.exceptions import Malformed, NotFound, Sentence
 from orchestrator.models import RungReport, Sweep, SweepState, SweepTrial
 from orchestrator.people import audit
 from orchestrator.sentences import say_json
+from orchestrator.sentences.errors import said
 from orchestrator.sweeps import asking, creation, ensembles, pausing
 from orchestrator.sweeps.ending import stop, used_device_s
 from orchestrator.sweeps.ensembles import EnsembleSpec
@@ -173,7 +174,7 @@ def begin_sweep(request: ApiRequest) -> SweepOut:
 
 def _show_new(sweep: Sweep, warnings: list[str]) -> SweepOut:
     answer = show_sweep(sweep)
-    answer.warnings += warnings
+    answer.warnings += [said(warning) for warning in warnings]
     return answer
 
 

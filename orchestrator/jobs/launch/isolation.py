@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 
 from berth.language import text
-from orchestrator.exceptions import Unavailable
+from orchestrator.exceptions import Sentence, Unavailable
 from orchestrator.jobs.launch import refusals
 from orchestrator.jobs.launch.refusals import Refusal
 from orchestrator.live.readings import SandboxEntry, read_now
@@ -153,7 +153,9 @@ def describe(number: int | None, made_of: Sequence[str] = ()) -> Description | N
 def reading() -> SandboxEntry:
     """What the agent reports of the sandbox here, for processes that run elsewhere."""
     reason = refusal()
-    return {"level": level(), "refusal": None if reason is None else reason.sentence}
+    if reason is None:
+        return {"level": level(), "refusal": None}
+    return {"level": level(), "refusal": reason.sentence, "refusal_words": reason.sentence.as_json()}
 
 
 def check() -> None:
@@ -177,7 +179,7 @@ def check_where_jobs_run() -> None:
         raise NotKeptApart(sentence)
 
 
-def problem() -> str | None:
+def problem() -> Sentence | None:
     """Why jobs of several people do not run on this server; None if they do.
 
     The agent says so: a container that serves pages has walls of its own.
@@ -185,14 +187,15 @@ def problem() -> str | None:
     reported = read_now().sandbox or reading()
     if reported["refusal"] is None or not _needs_sandbox():
         return None
-    return _sentence(reported["refusal"])
+    parts = reported.get("refusal_words")
+    return _sentence(Sentence.read(parts) if parts else reported["refusal"])
 
 
-def _sentence(refusal: str) -> str:
-    return text(
+def _sentence(refusal: str) -> Sentence:
+    return Sentence(
         "This server has several users and no sandbox, so one's job could read and stop another's. "
         "{refusal} Or start Berth with BERTH_TRUST_ALL_USERS=1 if everybody may do everything.",
-        refusal=text(refusal),
+        refusal=refusal,
     )
 
 

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from berth.words import server_command
+from orchestrator.exceptions import Sentence
 from orchestrator.supervisor.sandbox.bwrap import Probe
 
 APPARMOR_PROFILE = "berth-bwrap"
@@ -43,7 +45,7 @@ class Cause(StrEnum):
 class Cure:
     """What to do: a sentence, and what ``manage.py doctor --fix`` does of it as root."""
 
-    sentence: str
+    sentence: Sentence
     files: tuple[tuple[str, str], ...] = ()  # (path, text), written before the commands run
     commands: tuple[tuple[str, ...], ...] = ()
 
@@ -66,14 +68,17 @@ class Refusal:
     """Why there is no sandbox."""
 
     cause: Cause
-    why: str
+    why: Sentence
     error: str
     cure: Cure
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> Sentence:
         """All of it for people."""
-        return f'{self.why} The sandbox said: "{self.error.rstrip(".")}". {self.cure.sentence}'
+        error = self.error.rstrip(".")
+        return Sentence(
+            '{why} The sandbox said: "{error}". {cure}', why=self.why, error=error, cure=self.cure.sentence
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,35 +165,47 @@ def _refused_namespace(machine: Machine) -> Cause:
     return Cause.UNKNOWN
 
 
-def _missing(_probe: Probe, _machine: Machine) -> tuple[str, Cure]:
+def _missing(_probe: Probe, _machine: Machine) -> tuple[Sentence, Cure]:
     for program, words in _INSTALLERS.items():
         if shutil.which(program):
             command = (program, *words, "bubblewrap")
-            return "bubblewrap is not installed.", Cure(
-                f"Install it: sudo {' '.join(command)}.", (), (command,)
-            )
-    return "bubblewrap is not installed.", Cure("Install the package bubblewrap of your distribution.")
+            sentence = Sentence("Install it: {command}.", command=f"sudo {' '.join(command)}")
+            return Sentence("bubblewrap is not installed."), Cure(sentence, (), (command,))
+    return Sentence("bubblewrap is not installed."), Cure(
+        Sentence("Install the package bubblewrap of your distribution.")
+    )
 
 
-def _limit(_probe: Probe, machine: Machine) -> tuple[str, Cure]:
+def _limit(_probe: Probe, machine: Machine) -> tuple[Sentence, Cure]:
     zero = [f"user.max_{name}_namespaces" for name in _NAMESPACES if not _allows(machine, name)]
     if not zero:
         return (
-            "This machine has too many namespaces, or they are nested too deeply.",
-            Cure("Raise the limits user.max_*_namespaces (sysctl), or run Berth outside of this container."),
+            Sentence("This machine has too many namespaces, or they are nested too deeply."),
+            Cure(
+                Sentence(
+                    "Raise the limits user.max_*_namespaces (sysctl), or run Berth outside of this container."
+                )
+            ),
         )
-    return f"The kernel's setting {' and '.join(zero)} is 0.", _by_sysctl(
-        dict.fromkeys(zero, ENOUGH_NAMESPACES)
-    )
+    cure = _by_sysctl(dict.fromkeys(zero, ENOUGH_NAMESPACES))
+    return Sentence("The kernel's setting {settings} is 0.", settings=_all_of(zero)), cure
+
+
+def _all_of(names: Sequence[str]) -> str:
+    """Names as they stand in a sentence: a, or a and b."""
+    listed, last = ", ".join(names[:-1]), names[-1]
+    return Sentence("{names} and {last}", names=listed, last=last) if listed else last
 
 
 def _allows(machine: Machine, name: str) -> bool:
     return machine.setting(f"user.max_{name}_namespaces") != 0
 
 
-def _switched_off(_probe: Probe, _machine: Machine) -> tuple[str, Cure]:
+def _switched_off(_probe: Probe, _machine: Machine) -> tuple[Sentence, Cure]:
     return (
-        "The kernel's setting kernel.unprivileged_userns_clone is 0, so only root may make namespaces.",
+        Sentence(
+            "The kernel's setting kernel.unprivileged_userns_clone is 0, so only root may make namespaces."
+        ),
         _by_sysctl({"kernel.unprivileged_userns_clone": 1}),
     )
 
@@ -196,28 +213,39 @@ def _switched_off(_probe: Probe, _machine: Machine) -> tuple[str, Cure]:
 def _by_sysctl(values: dict[str, int]) -> Cure:
     lines = [f"{name}={value}" for name, value in values.items()]
     return Cure(
-        f"Set it: sudo sysctl -w {' '.join(lines)}, and the same in {SYSCTL_FILE} for the next boot; "
-        f"`{server_command('doctor --fix')}` does both. In a container this is set on the machine around it.",
+        Sentence(
+            "Set it: {command}, and the same in {file} for the next boot; `{doctor}` does both. "
+            "In a container this is set on the machine around it.",
+            command=f"sudo sysctl -w {' '.join(lines)}",
+            file=SYSCTL_FILE,
+            doctor=server_command("doctor --fix"),
+        ),
         ((SYSCTL_FILE, "".join(f"{line}\n" for line in lines)),),
         (("sysctl", "-p", SYSCTL_FILE),),
     )
 
 
-def _masked_proc(_probe: Probe, machine: Machine) -> tuple[str, Cure]:
+def _masked_proc(_probe: Probe, machine: Machine) -> tuple[Sentence, Cure]:
     masks = machine.masks()
-    shown = ", ".join(masks[:3]) + (f" and {len(masks) - 3} more" if len(masks) > 3 else "")
+    shown: str = ", ".join(masks[:3]) or Sentence("by the container")
+    if len(masks) > 3:
+        shown = Sentence("{masks} and {count} more", masks=shown, count=len(masks) - 3)
     return (
-        f"Parts of /proc are covered ({shown or 'by the container'}), and the kernel then refuses a new /proc.",
+        Sentence(
+            "Parts of /proc are covered ({masks}), and the kernel then refuses a new /proc.", masks=shown
+        ),
         Cure(
-            "In Docker start the container with --security-opt systempaths=unconfined (compose: security_opt), in "
-            "Podman with --security-opt unmask=ALL, in Kubernetes with procMount: Unmasked; in a systemd unit remove "
-            "ProtectKernelTunables=, ProtectKernelLogs= and ProtectProc=."
+            Sentence(
+                "In Docker start the container with --security-opt systempaths=unconfined (compose: security_opt), in "
+                "Podman with --security-opt unmask=ALL, in Kubernetes with procMount: Unmasked; in a systemd unit remove "
+                "ProtectKernelTunables=, ProtectKernelLogs= and ProtectProc=."
+            )
         ),
     )
 
 
-def _apparmor(probe: Probe, machine: Machine) -> tuple[str, Cure]:
-    why = (
+def _apparmor(probe: Probe, machine: Machine) -> tuple[Sentence, Cure]:
+    why = Sentence(
         "AppArmor keeps programs without a profile from using user namespaces "
         "(kernel.apparmor_restrict_unprivileged_userns is 1, as in Ubuntu 24.04)."
     )
@@ -225,12 +253,20 @@ def _apparmor(probe: Probe, machine: Machine) -> tuple[str, Cure]:
     if installed := machine.profile_of(program):
         load = ("apparmor_parser", "--replace", installed)
         fix = server_command("doctor --fix")
-        sentence = f"Its profile {installed} is not loaded; load it: sudo {' '.join(load)}, or `{fix}`."
+        sentence = Sentence(
+            "Its profile {profile} is not loaded; load it: {command}, or `{doctor}`.",
+            profile=installed,
+            command=f"sudo {' '.join(load)}",
+            doctor=fix,
+        )
         return why, Cure(sentence, (), (load,))
     path = f"/etc/apparmor.d/{APPARMOR_PROFILE}"
     return why, Cure(
-        f"Give bubblewrap a profile that allows them: `{server_command('doctor --fix')}` writes {path} "
-        "with sudo and loads it.",
+        Sentence(
+            "Give bubblewrap a profile that allows them: `{doctor}` writes {file} with sudo and loads it.",
+            doctor=server_command("doctor --fix"),
+            file=path,
+        ),
         ((path, apparmor_profile(program)),),
         (("apparmor_parser", "--replace", path),),
     )
@@ -241,31 +277,40 @@ def apparmor_profile(program: str) -> str:
     return f"abi <abi/4.0>,\nprofile {APPARMOR_PROFILE} {program} flags=(unconfined) {{\n  userns,\n}}\n"
 
 
-def _confined(_probe: Probe, machine: Machine) -> tuple[str, Cure]:
+def _confined(_probe: Probe, machine: Machine) -> tuple[Sentence, Cure]:
     name = machine.profile()
     return (
-        f"This process runs under the AppArmor profile {name}, which refuses namespaces or mounts.",
+        Sentence(
+            "This process runs under the AppArmor profile {profile}, which refuses namespaces or mounts.",
+            profile=name,
+        ),
         Cure(
-            "In Docker or Podman start the container with --security-opt apparmor=unconfined (compose: security_opt); "
-            f"on a machine of your own add userns, mount, umount and pivot_root to the profile {name}."
+            Sentence(
+                "In Docker or Podman start the container with --security-opt apparmor=unconfined "
+                "(compose: security_opt); on a machine of your own add userns, mount, umount and pivot_root to the "
+                "profile {profile}.",
+                profile=name,
+            )
         ),
     )
 
 
-def _seccomp(_probe: Probe, _machine: Machine) -> tuple[str, Cure]:
+def _seccomp(_probe: Probe, _machine: Machine) -> tuple[Sentence, Cure]:
     return (
-        "A filter of system calls (seccomp) refuses new namespaces to this process.",
+        Sentence("A filter of system calls (seccomp) refuses new namespaces to this process."),
         Cure(
-            "In Docker or Podman start the container with --security-opt seccomp=unconfined (compose: security_opt); "
-            "in a systemd unit remove RestrictNamespaces= and the filters of SystemCallFilter=."
+            Sentence(
+                "In Docker or Podman start the container with --security-opt seccomp=unconfined (compose: security_opt); "
+                "in a systemd unit remove RestrictNamespaces= and the filters of SystemCallFilter=."
+            )
         ),
     )
 
 
-def _unknown(probe: Probe, _machine: Machine) -> tuple[str, Cure]:
+def _unknown(probe: Probe, _machine: Machine) -> tuple[Sentence, Cure]:
     return (
-        f"{probe.bwrap} cannot start a sandbox here.",
-        Cure("Its page says what it needs: docs/how-to/harden.md, A strong sandbox."),
+        Sentence("{program} cannot start a sandbox here.", program=probe.bwrap),
+        Cure(Sentence("Its page says what it needs: docs/how-to/harden.md, A strong sandbox.")),
     )
 
 

@@ -16,8 +16,8 @@ from orchestrator.store.checkpoints.generations import GenerationStore, Skip
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.rewrites import without_digits
 from orchestrator.store.checkpoints.saves import Save, group
+from orchestrator.store.checkpoints.setting_aside import set_aside
 from orchestrator.store.checkpoints.watcher import Watcher
-from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.watch.finished_files import read_finished_files
 
@@ -64,7 +64,8 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
         store.put_back(generation)
     watcher = Watcher(folder, job.spec.checkpoint_glob)
     _set_torn_folders_aside(job, watcher, folder, generation)
-    _set_torn_files_aside(job, watcher, store)
+    verified = {folder.root / file.path for file in generation.files} if generation else set()
+    _set_torn_files_aside(job, store, [path for path in watcher.files() if path not in verified])
     _set_halves_aside(job, watcher, store, folder, generation)
     if generation is None:
         return None
@@ -91,10 +92,9 @@ def _set_torn_folders_aside(
     for save in group(watcher.signatures()).saves:
         is_newer = save.kind == "folder" and save.written_ns > max(seen, default=0)
         if is_newer and own.isdisjoint(save.files) and not _is_proven(save, folder):
-            path = folder.root / save.path
-            remove_tree(path.with_name(f"{path.name}.torn"))
-            path.rename(path.with_name(f"{path.name}.torn"))
-            lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=path.name), actor="launcher")
+            torn = set_aside(folder.root / save.path).name
+            name = Path(save.path).name
+            lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=name, torn=torn), actor="launcher")
 
 
 def _is_proven(save: Save, folder: JobFolder) -> bool:
@@ -106,11 +106,11 @@ def _is_proven(save: Save, folder: JobFolder) -> bool:
     )
 
 
-def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) -> None:
+def _set_torn_files_aside(job: Job, store: GenerationStore, paths: Sequence[Path]) -> None:
     """Rename half-written files: a script that finds one, perhaps newer than ours, would fail on it."""
-    for path in store.torn(watcher.files()):
-        path.rename(path.with_name(f"{path.name}.torn"))
-        lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name), actor="launcher")
+    for path in store.torn(paths):
+        torn = set_aside(path).name
+        lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name, torn=torn), actor="launcher")
 
 
 def _set_halves_aside(
@@ -130,9 +130,11 @@ def _set_halves_aside(
         is_newer = save.kind == "files" and save.written_ns > seen
         if is_newer and own.isdisjoint(save.files) and _is_half(save, kept):
             for path in sorted(save.files):
-                _set_aside(folder.root / path)
+                torn = set_aside(folder.root / path).name
                 name = Path(path).name
-                lifecycle.remark(job, fact(Happened.LACKS_OTHER_FILES, name=name), actor="launcher")
+                lifecycle.remark(
+                    job, fact(Happened.LACKS_OTHER_FILES, name=name, torn=torn), actor="launcher"
+                )
 
 
 def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
@@ -144,14 +146,6 @@ def _is_half(save: Save, kept: Sequence[set[str]]) -> bool:
     files = set(map(without_digits, save.files))
     alike = [whole for whole in kept if whole & files]
     return len(alike) >= 2 and bool(set.intersection(*alike) - files)
-
-
-def _set_aside(path: Path) -> None:
-    """Rename a whole file to ``NAME.torn``, and the one set aside before it to ``NAME.1.torn``; older ones go."""
-    torn = path.with_name(f"{path.name}.torn")
-    if torn.exists():
-        torn.replace(path.with_name(f"{path.name}.1.torn"))
-    path.rename(torn)
 
 
 def _copy_checkpoints(source: JobFolder, into: JobFolder) -> None:

@@ -11,6 +11,8 @@ from orchestrator.models import ExitKind
 from orchestrator.supervisor.verdict.ending import RankRow
 from orchestrator.supervisor.verdict.rules import FirstFailure
 
+PORT_FREE_FOR_S = 60.0  # a run of this length shows that its port was free
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -37,6 +39,14 @@ class Ending:
     def port_taken(self) -> bool:
         """Whether another program had the script's port: the retry needs time, not the same devices."""
         return "port" in self.how.facts
+
+    @property
+    def gives_retries_back(self) -> bool:
+        """Whether the attempt's progress resets the count of failures.
+
+        A script that takes its own port twice dies again at the same place, after a few new steps.
+        """
+        return self.progressed and (not self.port_taken or self.run_s >= PORT_FREE_FOR_S)
 
 
 class ColumnsOfEnd(TypedDict, total=False):

@@ -173,7 +173,7 @@ def _retry_or_fail(job: Job, ending: Ending, common: ColumnsOfEnd) -> None:
             **common,
         )
         return
-    failures = 0 if ending.progressed else job.failures + 1
+    failures = 0 if ending.gives_retries_back else job.failures + 1
     budget = _retry_budget(job, ending)
     out_of_memory = ending.kind == ExitKind.OOM_GPU
     outgrew = out_of_memory and ending.claim_bytes is not None and not ending.crowded_out

@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from orchestrator.exceptions import Impossible, Malformed, Sentence
@@ -17,6 +17,12 @@ MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
 _IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
 TEMPORARY = PurePosixPath("/tmp")  # noqa: S108 -- named, not used
+_FILE_URL = r"(?:file:(?://(?:localhost)?)?)?"
+_IN_OPTION = re.compile(rf"(?:^|[=,\[(\"']){_FILE_URL}({TEMPORARY}(?:/[^,\])\"']*)?)(?=[,\])\"']|$)")
+_IN_SHELL_LINE = re.compile(
+    rf"(?:^|[\s=<>,(\"']){_FILE_URL}({TEMPORARY}(?:/[^\s,;&|<>)\"'`]*)?)(?=[\s,;&|<>)\"'`]|$)"
+)
+_SHELL_LINE_NEXT = re.compile(r"-[a-z]{0,9}c")  # bash -c, sh -lc
 _SHELLS = {".py": "python", ".sh": "bash"}
 
 
@@ -68,7 +74,12 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
         raise Malformed(sentence, fields={"module": [sentence]})
     if has_module:
         return []
-    return [f"Module {module!r} is not in the upload, so it must be installed in the job's Python."]
+    return [
+        Sentence(
+            "Module {module!r} is not in the upload, so it must be installed in the job's Python.",
+            module=module,
+        )
+    ]
 
 
 def check_command(spec: JobSpec, paths: Collection[str], bundle: Path) -> None:
@@ -98,26 +109,38 @@ def background_warning(spec: JobSpec, bundle: Path) -> list[str]:
             continue
         text = text_of(bundle, f"{spec.folder}/{word}")
         if _IN_BACKGROUND.search(text) and not _WAITS.search(text):
-            return [
-                f"{word} starts a program in the background and does not wait for it: the job ends with the script, and the "
-                "program with the job. Leave out the & at the end of its line, or end the script with: wait"
-            ]
+            sentence = Sentence(
+                "{word} starts a program in the background and does not wait for it: the job ends with the script, and "
+                "the program with the job. Leave out the & at the end of its line, or end the script with: wait",
+                word=word,
+            )
+            return [sentence]
     return []
 
 
 def temporary_warning(spec: JobSpec) -> list[str]:
     """A warning where an option names a place in /tmp, of which a job in a sandbox has one of its own."""
     words = [*spec.command, *spec.args] if spec.command else spec.args
-    places = (PurePosixPath(word.rpartition("=")[2]) for word in words)
-    place = next((place for place in places if place.is_relative_to(TEMPORARY)), None)
+    place = next(_temporary_places(words), None)
     if place is None or not isolation.level():
         return []
     own = place.relative_to(TEMPORARY)
     return [
-        f"A job has a {TEMPORARY} of its own: it does not see the server's, and what it writes there is gone at its end. "
-        f"Instead of {place} name a folder of the job ({'output' if own == PurePosixPath() else own}) to keep results, "
-        "or a dataset to read."
+        Sentence(
+            "A job has a {tmp} of its own: it does not see the server's, and what it writes there is gone at its end. "
+            "Instead of {place} name a folder of the job ({folder}) to keep results, or a dataset to read.",
+            tmp=str(TEMPORARY),
+            place=str(place),
+            folder="output" if own == PurePosixPath() else str(own),
+        )
     ]
+
+
+def _temporary_places(words: Sequence[str]) -> Iterator[PurePosixPath]:
+    """The paths in /tmp that words name: as a whole, behind a =, in a list, or anywhere in a line for a shell."""
+    for before, word in zip(["", *words], words, strict=False):
+        pattern = _IN_SHELL_LINE if _SHELL_LINE_NEXT.fullmatch(before) else _IN_OPTION
+        yield from (PurePosixPath(match[1]) for match in pattern.finditer(word))
 
 
 def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from orchestrator.store.checkpoints.capture import Capture, Wanted, opened
-from orchestrator.store.checkpoints.file_formats import looks_like_zip, zip_is_whole
+from orchestrator.store.checkpoints.cut_files import is_cut_short
 from orchestrator.store.checkpoints.manifest import (
     MANIFEST,
     CheckpointFile,
@@ -183,11 +183,11 @@ class GenerationStore:
         return self._job.root / newest_file({file.path: _signature(file) for file in generation.own_files})
 
     def torn(self, paths: Sequence[Path]) -> Sequence[Path]:
-        """The truncated zips (``torch.save``) among these files; for a job without running processes."""
+        """The files among these that their formats show to be cut; for a job without running processes."""
         torn = []
         for path in paths:
             with opened(self._job, path.relative_to(self._job.root).as_posix()) as fd:
-                if fd is not None and looks_like_zip(fd) and not zip_is_whole(fd):
+                if fd is not None and is_cut_short(fd, path.name):
                     torn.append(path)
         return torn
 

@@ -139,6 +139,10 @@ class AttemptFolder:
     def finished(self) -> Path:
         return self.root / "finished"
 
+    def left(self, rank: int) -> Path:
+        """How many copies of a rank ran on when it exited; not there for none."""
+        return self.finished / f"left{rank}"
+
     def finished_marker(self, rank: int) -> Path:
         """Exit code of a script that returned."""
         return self.finished / f"rank{rank}"

@@ -32,6 +32,7 @@ class Ending:
         oom_killed: bool = False,
         disk_full: bool = False,
         started_ranks: int | None = None,
+        left: int = 0,
         tails: dict[int, str] | None = None,
         launcher_tail: str = "",
     ) -> None:
@@ -54,6 +55,7 @@ class Ending:
         self.oom_killed = oom_killed  # the kernel's out-of-memory killer was active at the end
         self.disk_full = disk_full  # the disk was full at the end
         self.started_ranks = ranks if started_ranks is None else started_ranks
+        self.left = left  # processes that ran on when the ranks exited
         self.tails = tails or {}  # the last lines of each rank's log
         self.launcher_tail = launcher_tail  # the last lines of bubblewrap's or torchrun's own output
 

@@ -11,6 +11,7 @@ from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import Record, read_record, read_tail
 
 _TAIL_BYTES = 1 << 16
+_MOST_LEFT = 100_000
 _MOST_LOST_BYTES = 1 << 50  # the run may write any number there
 # torch/distributed/elastic/multiprocessing/errors: _FAILURE_FORMAT_TEMPLATE
 _TORCHRUN_FAILURE = re.compile(
@@ -64,6 +65,12 @@ def read_finished(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, int]
         if text.removeprefix("-").isdecimal():
             codes[rank] = int(text)
     return codes
+
+
+def read_left(folder: AttemptFolder, ranks: Iterable[int]) -> int:
+    """How many processes ran on when the ranks exited."""
+    texts = (read_tail(folder.left(rank), 16).strip() for rank in ranks)
+    return sum(min(int(text), _MOST_LEFT) for text in texts if text.isdecimal())
 
 
 def read_lost_bytes(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, int]:

@@ -1,0 +1,38 @@
+"""A state has one word for people everywhere; programs have its code."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from orchestrator.models import JobState
+from tests.dashboard.markup import html_of
+
+
+def shown(html: str) -> str:
+    """The text of a page: without scripts, and without the attributes, which have codes."""
+    return re.sub(r"<script.*?</script>|<[^>]*>", " ", html, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "timed out"), ("de", "Zeit um")])
+@pytest.mark.parametrize("place", ["jobs", "job", "report", "reports", "groups", "states", "compare"])
+def test_a_job_that_timed_out_is_called_so_in_filters_titles_and_reports(
+    reader, ada, make_job, place, language, word
+):
+    job, other = make_job(state=JobState.TIMED_OUT), make_job()
+    addresses = {
+        "jobs": reverse("jobs"),
+        "job": reverse("job", args=[job.pk]),
+        "report": reverse("job-report", args=[job.pk]),
+        "reports": f"{reverse('report-of')}?jobs={job.pk},{other.pk}",
+        "groups": f"{reverse('jobs')}?group=owner",
+        "states": f"{reverse('jobs')}?group=state",
+        "compare": f"{reverse('compare')}?jobs={job.pk},{other.pk}",
+    }
+    browser = reader(ada)
+    browser.cookies["berth_language"] = language
+
+    text = shown(html_of(browser.get(addresses[place])))
+
+    assert word in text
+    assert "timed_out" not in text
