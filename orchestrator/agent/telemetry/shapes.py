@@ -126,7 +126,7 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             at = _end_of_chain(texts, at, last)
             if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
                 numbers.append(Number(at - 1, None, None, texts[at]))
-        elif joint and _FRACTION.fullmatch(joint):
+        elif joint and (_FRACTION.fullmatch(joint) or _is_pair(texts, at)):
             key, after = read_key(texts[at], first=at == 0), texts[at + 2]
             numbers.append(Number(at, at + 1, key, after, read_scale(joint), read_scale(after)))
             at += 2
@@ -135,6 +135,14 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             numbers.append(Number(at, None, key, after, read_scale(after)))
             at += 1
     return numbers
+
+
+def _is_pair(texts: tuple[str, ...], at: int) -> bool:
+    """Whether a number and the one behind it are an epoch and their number: "Epoch: [1 | 164]"."""
+    if texts[at + 1].strip() != "|" or texts[at + 2].lstrip()[:1] != "]":
+        return False
+    words = _WORDS.findall(texts[at].lower())
+    return texts[at].rstrip().endswith("[") and bool(words) and words[-1] in EPOCHS
 
 
 def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
@@ -407,7 +415,7 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     ended = place is None or place.of is None
     words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
     part = next((word for word in words if word in EVALUATION), "val")
-    fields = tuple(field._replace(name=_in_part(field.name, part)) for field in builder.fields.values())
+    fields = tuple(field._replace(name=in_part(field.name, part)) for field in builder.fields.values())
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)
@@ -415,10 +423,11 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
 
 def of_part(values: Mapping[str, float], part: str) -> dict[str, float]:
     """The values of an evaluation under names that say so."""
-    return {_in_part(name, part): value for name, value in values.items()}
+    return {in_part(name, part): value for name, value in values.items()}
 
 
-def _in_part(name: str, part: str) -> str:
+def in_part(name: str, part: str) -> str:
+    """The name of a value of this evaluation."""
     return name if any(word in name.lower() for word in EVALUATION) else f"{part}_{name}"
 
 
@@ -504,9 +513,11 @@ def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
         and words[0] in TRAINING
         and first.of is None
         and second.of is not None
-        and first.after.strip() == "["
+        and first.after.strip() in ("[", "][")
     ):
-        builder.set_epoch(Slot(first.at, None))  # "Train: 0 [  50/1251 (  4%)]" of timm
+        builder.set_epoch(
+            Slot(first.at, None)
+        )  # "Train: 0 [  50/1251 (  4%)]" of timm, "Train: [0][50/1251]"
         return numbers[1:]
     if words == ["train", "epoch"] and second.of is not None and second.after == " (":
         builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples
