@@ -61,3 +61,4 @@ class Layout:
     episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
+    evaluates: bool = False  # only an evaluation is measured, whose batches may be counted

@@ -218,6 +218,8 @@ class LineParser:
             progress.count_epoch()
             if values and progress.unit == EPOCH:
                 total = progress.total_epochs
+        elif layout.evaluates and progress.is_behind(step, _total(layout.step, numbers)):
+            pass  # a batch of the evaluation
         else:
             total = _total(layout.step, numbers)
             total = (

@@ -50,7 +50,7 @@ _LOG_PREFIX = re.compile(
 )
 _EVALUATES = re.compile(
     rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
-    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch))?\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[(]|\x01|(?<=\s)\x01)",
+    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch)){0,2}\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[()]|\x01|(?<=\s)\x01)",
     re.IGNORECASE,
 )
 _EVALUATES_BEHIND = re.compile(
@@ -347,10 +347,17 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
+            evaluates=_only_evaluates(fields),
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
     return None
+
+
+def _only_evaluates(fields: tuple[Field, ...]) -> bool:
+    """Whether what a line measures is of an evaluation alone, whose batches may have a counter of their own."""
+    measured = [field.name.lower() for field in fields if is_measure(field.name)]
+    return bool(measured) and all(not EVALUATION.isdisjoint(_WORDS.findall(name)) for name in measured)
 
 
 def _scopes_of(texts: tuple[str, ...]) -> dict[int, str]:
