@@ -264,11 +264,15 @@ def _exited(ending: Ending) -> Verdict | None:
     rank = _first(ending, lambda code: code > 0)
     if rank is None:
         return None
-    code = _codes(ending)[rank]
-    verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
-    last_line = ending.tails.get(rank, "").rstrip().rpartition("\n")[2]
+    tail = ending.tails.get(rank, "")
+    if (printed := command_logs.last_printed(tail)) is not None:  # caught, printed, and then sys.exit(1)
+        return _judge(ending, rank, printed, raised_text(printed))
+    verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=_codes(ending)[rank]), rank)
+    last_line = command_logs.last_words(tail)
     if told := _WRONG_USE.fullmatch(last_line):
         verdict.add(message=told[1][:300].strip())
+    elif last_line:
+        verdict.add(last_line=last_line)
     return verdict
 
 
