@@ -575,3 +575,44 @@ def test_an_exception_that_a_script_prints_before_it_exits_is_the_cause() -> Non
     verdict = classify(Ending(1, top=1, finished={0: 1}, tails={0: hydra}))
 
     assert (verdict.kind, verdict.first_rank) == ("oom_gpu", 0)
+
+
+NO_TERMINAL = "A job has no terminal: let the script take a fixed width, or draw no bar of its own."
+NO_CUDA = "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU."
+STTY = (
+    'Traceback (most recent call last):\n  File "utils.py", line 45, in <module>\n'
+    "    _, term_width = os.popen('stty size', 'r').read().split()\n    ^^^^^^^^^^^^^\n"
+    "ValueError: not enough values to unpack (expected 2, got 0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            RankError("ValueError", "not enough values to unpack (expected 2, got 0)", 1, STTY),
+            f"The script raised ValueError: not enough values to unpack (expected 2, got 0) on rank 0. {NO_TERMINAL}",
+        ),
+        (
+            RankError("OSError", "[Errno 25] Inappropriate ioctl for device", 1),
+            f"The script raised OSError: [Errno 25] Inappropriate ioctl for device on rank 0. {NO_TERMINAL}",
+        ),
+        (
+            RankError("AssertionError", "Torch not compiled with CUDA enabled", 1),
+            f"The script raised AssertionError: Torch not compiled with CUDA enabled on rank 0. {NO_CUDA}",
+        ),
+        (
+            RankError("AttributeError", "module 'torch._C' has no attribute '_cuda_setDevice'", 1),
+            "The script raised AttributeError: module 'torch._C' has no attribute '_cuda_setDevice' on rank 0. "
+            + NO_CUDA,
+        ),
+        (
+            RankError(
+                "ValueError", "no such split", 1, "os.system('stty size')\nmore()\nValueError: no such split"
+            ),
+            "The script raised ValueError: no such split on rank 0.",
+        ),
+    ],
+)
+def test_what_a_script_lacked_is_told_behind_its_error(error: RankError, sentence: str) -> None:
+    assert say(classify(Ending(1, top=1, errors={0: error})).how) == sentence

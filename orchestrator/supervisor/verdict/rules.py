@@ -16,8 +16,10 @@ from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import (
     amounts_of,
     asked_for_input,
+    asked_for_terminal,
     child_killed,
     kind_of_text,
+    lacked_cuda,
     lacked_room,
     peer_lost,
     raised_text,
@@ -203,6 +205,10 @@ def _judge(ending: Ending, rank: int, error: RankError, raised: str) -> Verdict:
         verdict.add(port=port)
     if asked_for_input(error):
         verdict.add(asked=True)
+    elif asked_for_terminal(error):
+        verdict.add(lacks="terminal")
+    elif lacked_cuda(error):
+        verdict.add(lacks="cuda")
     return verdict
 
 
