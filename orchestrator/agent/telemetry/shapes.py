@@ -19,6 +19,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     EVALUATION,
     OF_THE_BEST,
     OFTEN_MEASURED,
+    PARTS,
     PLURAL_STEPS,
     RATIOS,
     SAMPLE_COUNTS,
@@ -71,6 +72,7 @@ _TELLS_OF_LOADING = re.compile(
 _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
 )
+_PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
@@ -339,6 +341,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return _read_evaluation(builder, rest)
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
+    fields = _share_part(fields, texts)
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
     if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
         if _tells_of_loading(builder, texts, alone=not fields):
@@ -352,6 +355,20 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
     return None
+
+
+def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Field, ...]:
+    """Give all measures of a line the part that its first one names: "val Loss: 0.25 Acc: 0.91"."""
+    measured = [field for field in fields if is_measure(field.name)]
+    if len(measured) < 2 or (hit := _PART_BEFORE.search(texts[measured[0].at])) is None:
+        return fields
+    part, rest = hit[1].lower(), {field.name.lower() for field in measured[1:]}
+    has_part = any(not PARTS.isdisjoint(_WORDS.findall(name)) for name in rest)
+    if has_part or measured[0].name.lower().removeprefix(f"{part}_") in rest:
+        return fields
+    return tuple(
+        field._replace(name=f"{part}_{field.name}") if field in measured[1:] else field for field in fields
+    )
 
 
 def _only_evaluates(fields: tuple[Field, ...]) -> bool:
