@@ -181,6 +181,7 @@ class Builder:
         self.fields: dict[str, Field] = {}
         self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
+        self.part = ""  # of a run that the last name with one named: "val" of "| val loss: 0.5 acc: 0.8"
         self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
 
     def take(self, number: Number) -> None:
@@ -267,6 +268,8 @@ class Builder:
     def _take_value(self, number: Number, key: Key) -> None:
         scope = self.scopes.get(number.at, "")
         name = _scoped(scope, key.name())
+        if len(key.words) > 1 and key.words[0].lower() in PARTS:
+            self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
         plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key.last)
         self.loose, self.explicit = (
@@ -320,6 +323,8 @@ class Builder:
         return False
 
     def add(self, field: Field) -> None:
+        if field.name in self.fields and self.part and is_measure(field.name):
+            field = field._replace(name=in_part(field.name, self.part))
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
 
