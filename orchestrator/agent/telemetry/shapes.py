@@ -72,6 +72,9 @@ _TELLS_OF_LOADING = re.compile(
 _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
 )
+_NAME_AT_COUNT = re.compile(
+    r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
+)
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
@@ -513,6 +516,29 @@ def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
     return None
 
 
+def _read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> bool:
+    """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65"."""
+    count, value = numbers[-2:]
+    hit = _NAME_AT_COUNT.search(texts[count.at])
+    if hit is None or value.at != count.at + 1 or value.of is not None:
+        return False
+    key = read_key(f"{hit[1]}:", first=count.at == 0)
+    if texts[value.at].strip() not in (":", "=", "is") or key is None or not is_measure(key.last):
+        return False
+    words = {word.lower() for word in (*key.before, *key.words)}
+    if "best" in words or key.prose:
+        return False
+    if hit[2].lower() in EPOCHS:
+        builder.set_epoch(count.slot)
+    else:
+        builder.set_step(count.slot, NO_RANK - 1)
+    unit = read_unit(value.after, key.name())
+    if not unit.bad:
+        builder.explicit = True
+        builder.add(Field(value.at, key.name(unit.name), unit.factor))
+    return True
+
+
 def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
     """Take the counts that are known by their place in the line; returns the other numbers."""
     if len(numbers) < 2:
@@ -520,6 +546,8 @@ def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
     first, second, last = numbers[0], numbers[1], numbers[-1]
     if (rest := _read_wenet(builder, numbers, texts)) is not None:
         return rest
+    if _read_behind_count(builder, numbers, texts):
+        return []
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured
