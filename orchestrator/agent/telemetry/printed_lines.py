@@ -320,6 +320,8 @@ class LineParser:
             moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
             return self._bar_of_evaluation(at, total, values) if layout.kind is Kind.DRAWN_BAR else None
+        if layout.kind is Kind.DRAWN_BAR and progress.announced and progress.total_epochs is None:
+            moved = (moved[0], None)  # a bar of one epoch, and nobody said how many there are
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
 
     def _bar_of_evaluation(self, at: int, total: int, values: Mapping[str, float]) -> LineValues | None:
