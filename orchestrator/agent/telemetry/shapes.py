@@ -368,7 +368,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
 def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Field, ...]:
     """Give all measures of a line the part that its first one names: "val Loss: 0.25 Acc: 0.91"."""
     measured = [field for field in fields if is_measure(field.name)]
-    if len(measured) < 2 or (hit := _PART_BEFORE.search(texts[measured[0].at])) is None:
+    if len(measured) < 2 or (hit := _PART_BEFORE.search(texts[measured[0].at][-160:])) is None:
         return fields
     part, rest = hit[1].lower(), {field.name.lower() for field in measured[1:]}
     has_part = any(not PARTS.isdisjoint(_WORDS.findall(name)) for name in rest)
@@ -519,7 +519,7 @@ def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
 def _read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> bool:
     """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65"."""
     count, value = numbers[-2:]
-    hit = _NAME_AT_COUNT.search(texts[count.at])
+    hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
     if hit is None or value.at != count.at + 1 or value.of is not None:
         return False
     key = read_key(f"{hit[1]}:", first=count.at == 0)
