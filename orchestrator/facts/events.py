@@ -67,6 +67,7 @@ class Happened(StrEnum):
     CHECKPOINT_PASSED_OVER = "checkpoint_passed_over"
     OUTSIDE_KEPT = "outside_kept"
     OUTSIDE_NOT_KEPT = "outside_not_kept"
+    BEGAN_AGAIN = "began_again"
     RESUME_OPTION = "resume_option"
     RESUME_CODE = "resume_code"
     CHECKPOINT_QUARANTINED = "checkpoint_quarantined"

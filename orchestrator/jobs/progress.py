@@ -7,6 +7,9 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
+from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, Checkpoint, Job, JobState, StopReason
 from orchestrator.supervisor.linux.processes import boot_id, from_record
 from orchestrator.supervisor.protocol.records import read_record
@@ -44,8 +47,13 @@ def note_first_step(attempt: Attempt, step: int, now: datetime) -> None:
     cost_s = max(0.0, (now - attempt.created_at).total_seconds())
     Attempt.objects.filter(pk=attempt.pk, first_step=None).update(first_step=step, first_step_at=now)
     Job.objects.filter(pk=attempt.job_id).update(restart_cost_s=cost_s)
-    if _resumed(attempt, step):
+    given, first = _bounds(attempt)
+    if given is None or first is None:
+        return
+    if step >= given and step > first:
         note_resumed(attempt)
+    elif step < given and step <= first:
+        _tell_of_beginning(attempt, step, given)
 
 
 def note_resumed(attempt: Attempt) -> None:
@@ -53,16 +61,21 @@ def note_resumed(attempt: Attempt) -> None:
     Job.objects.filter(pk=attempt.job_id).update(seen_to_resume=True)
 
 
-def _resumed(attempt: Attempt, step: int) -> bool:
-    """Whether an attempt began after its checkpoint, and later than the job's very first report.
+def _bounds(attempt: Attempt) -> tuple[int | None, int | None]:
+    """The step of the checkpoint that an attempt was given, and that of the job's very first report.
 
     A script that does not resume, and reports each hundredth step, starts at step 100 each time.
     """
     given = Attempt.objects.values_list("resumed_from_step", flat=True).get(pk=attempt.pk)
-    first = (
-        Attempt.objects.filter(job_id=attempt.job_id, number=1).values_list("first_step", flat=True).first()
-    )
-    return given is not None and first is not None and step >= given and step > first
+    firsts = Attempt.objects.filter(job_id=attempt.job_id, number=1).values_list("first_step", flat=True)
+    return given, firsts.first()
+
+
+def _tell_of_beginning(attempt: Attempt, step: int, given: int) -> None:
+    """Write once into the history that the script did not take its checkpoint."""
+    what = fact(Happened.BEGAN_AGAIN, attempt=attempt.number, step=step, given=given)
+    if not attempt.job.events.of(what.code).exists():
+        lifecycle.remark(attempt.job, what, actor="agent")
 
 
 def saved_for_stop(attempt: Attempt) -> bool:

@@ -177,9 +177,17 @@ def _gpu_memory_reported(message: str) -> str:
     return message
 
 
+_HINTS_OF_LACKS = {
+    "terminal": "A job has no terminal: let the script take a fixed width, or draw no bar of its own.",
+    "cuda": "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU.",
+}
+
+
 @ends(Ended.RAISED)
-def _raised(error: str, rank: int, asked: bool = False, port: str | None = None) -> str:
+def _raised(error: str, rank: int, asked: bool = False, port: str | None = None, lacks: str = "") -> str:
     raised = text("The script raised {error} on rank {rank}.", error=error, rank=rank)
+    if hint := _HINTS_OF_LACKS.get(lacks):
+        return f"{raised} {text(hint)}"
     if asked:
         return f"{raised} {text('A job has no keyboard: give what the script asks for as an argument.')}"
     return raised if port is None else f"{raised} {_port_taken(port)}"
@@ -272,10 +280,17 @@ def _signalled(rank: int, signal: int) -> str:
 
 
 @ends(Ended.EXITED)
-def _exited(rank: int, exit_code: int, message: str = "") -> str:
+def _exited(rank: int, exit_code: int, message: str = "", last_line: str = "") -> str:
     if message:
         return text(
             "The script ended itself on rank {rank}: {message}.", rank=rank, message=message.rstrip(".")
+        )
+    if last_line:
+        return text(
+            'The script ended with exit code {exit_code} on rank {rank}; its log ends with "{last_line}".',
+            exit_code=exit_code,
+            rank=rank,
+            last_line=last_line.rstrip("."),
         )
     return text("The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank)
 

@@ -91,6 +91,17 @@ def _outside_not_kept(path: str, times: int, glob: str) -> str:
     )
 
 
+@says(Happened.BEGAN_AGAIN)
+def _began_again(attempt: int, step: int, given: int) -> str:
+    return text(
+        "Attempt {attempt} counts from step {step:,} again: the script did not take the checkpoint of step {given:,}, "
+        "or restarts its counter after loading it. If an option makes it resume, add it with --resume-args.",
+        attempt=attempt,
+        step=step,
+        given=given,
+    )
+
+
 @says(Happened.RESUME_OPTION)
 def _resume_option(words: str) -> str:
     return text(

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
 from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, progress
 from orchestrator.jobs.lifecycle import Ending
@@ -109,6 +110,29 @@ def test_a_restart_costs_what_the_last_attempt_took_to_its_first_step(make_attem
     attempt.job.refresh_from_db()
     assert attempt.job.restart_cost_s == 42
     assert not attempt.job.seen_to_resume
+
+
+@pytest.mark.parametrize(
+    ("first_report", "given", "begins_at", "told"),
+    [
+        (0, 1501, 0, True),
+        (100, 500, 100, True),
+        (0, 500, 490, False),
+        (0, 500, 501, False),
+        (0, None, 0, False),
+    ],
+)
+def test_an_attempt_that_did_not_take_its_checkpoint_is_told(make_job, first_report, given, begins_at, told):
+    job, now = make_job(attempt_count=2), timezone.now()
+    Attempt.objects.create(
+        job=job, number=1, nonce="a", state="ended", created_at=now, first_step=first_report
+    )
+    second = Attempt.objects.create(job=job, number=2, nonce="b", created_at=now, resumed_from_step=given)
+
+    for _ in range(2):
+        progress.note_first_step(second, begins_at, now)
+
+    assert job.events.of(Happened.BEGAN_AGAIN).count() == told
 
 
 @pytest.mark.parametrize(

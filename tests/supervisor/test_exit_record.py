@@ -540,3 +540,79 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
 )
 def test_wrong_options_are_told_in_the_words_of_the_scripts_parser(tail: str, sentence: str) -> None:
     assert say(classify(Ending(1, top=2, finished={0: 2}, tails={0: tail})).how) == sentence
+
+
+@pytest.mark.parametrize(
+    ("last_line", "said"),
+    [
+        ("Loss is nan, stopping training", "Loss is nan, stopping training"),
+        ("\x1b[31mERROR: cuda is not available\x1b[0m", "ERROR: cuda is not available"),
+        ("Please install apex: pip install apex.", "Please install apex: pip install apex"),
+    ],
+)
+def test_what_a_script_says_before_it_exits_is_told(last_line: str, said: str) -> None:
+    ending = Ending(1, top=1, finished={0: 1}, tails={0: f"step 5 loss 0.5\n{last_line}\n"})
+
+    assert say(classify(ending).how) == (
+        f'The script ended with exit code 1 on rank 0; its log ends with "{said}".'
+    )
+
+
+@pytest.mark.parametrize("last_line", ["epoch 5/10", "100%|##########| 10/10 [00:01<00:00]", "=====", ""])
+def test_what_a_training_prints_is_no_reason_for_its_exit_code(last_line: str) -> None:
+    ending = Ending(1, top=3, finished={0: 3}, tails={0: f"{last_line}\n"})
+
+    assert say(classify(ending).how) == "The script ended with exit code 3 on rank 0."
+
+
+def test_an_exception_that_a_script_prints_before_it_exits_is_the_cause() -> None:
+    hydra = (
+        "Error executing job with overrides: ['lr=1']\nTraceback (most recent call last):\n"
+        '  File "train.py", line 5, in main\n    step()\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n\n"
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+    )
+    verdict = classify(Ending(1, top=1, finished={0: 1}, tails={0: hydra}))
+
+    assert (verdict.kind, verdict.first_rank) == ("oom_gpu", 0)
+
+
+NO_TERMINAL = "A job has no terminal: let the script take a fixed width, or draw no bar of its own."
+NO_CUDA = "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU."
+STTY = (
+    'Traceback (most recent call last):\n  File "utils.py", line 45, in <module>\n'
+    "    _, term_width = os.popen('stty size', 'r').read().split()\n    ^^^^^^^^^^^^^\n"
+    "ValueError: not enough values to unpack (expected 2, got 0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            RankError("ValueError", "not enough values to unpack (expected 2, got 0)", 1, STTY),
+            f"The script raised ValueError: not enough values to unpack (expected 2, got 0) on rank 0. {NO_TERMINAL}",
+        ),
+        (
+            RankError("OSError", "[Errno 25] Inappropriate ioctl for device", 1),
+            f"The script raised OSError: [Errno 25] Inappropriate ioctl for device on rank 0. {NO_TERMINAL}",
+        ),
+        (
+            RankError("AssertionError", "Torch not compiled with CUDA enabled", 1),
+            f"The script raised AssertionError: Torch not compiled with CUDA enabled on rank 0. {NO_CUDA}",
+        ),
+        (
+            RankError("AttributeError", "module 'torch._C' has no attribute '_cuda_setDevice'", 1),
+            "The script raised AttributeError: module 'torch._C' has no attribute '_cuda_setDevice' on rank 0. "
+            + NO_CUDA,
+        ),
+        (
+            RankError(
+                "ValueError", "no such split", 1, "os.system('stty size')\nmore()\nValueError: no such split"
+            ),
+            "The script raised ValueError: no such split on rank 0.",
+        ),
+    ],
+)
+def test_what_a_script_lacked_is_told_behind_its_error(error: RankError, sentence: str) -> None:
+    assert say(classify(Ending(1, top=1, errors={0: error})).how) == sentence

@@ -12,6 +12,7 @@ class Kind(Enum):
     VALUES = "values"  # a dict, or measures alone: values at the last step
     BAR = "bar"  # a progress bar of the training
     KERAS_BAR = "keras bar"  # counts below "Epoch 1/5" only
+    DRAWN_BAR = "drawn bar"  # of a script's own, with values: also that of the evaluation
     HEADER = "header"  # the column names of a table
     ROW = "row"  # numbers alone: a row of the table before it
     SECTION = "section"  # "| rollout/ |   |", above the names of a table with one name a line
@@ -60,3 +61,4 @@ class Layout:
     episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
+    evaluates: bool = False  # only an evaluation is measured, whose batches may be counted

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from orchestrator.agent.telemetry.bars import read_bar
+from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
 from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
 from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
@@ -24,7 +25,7 @@ from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
 from orchestrator.agent.telemetry.trials import HINT as TRIAL_HINT
 from orchestrator.agent.telemetry.trials import read_trial
-from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS
+from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS, OFTEN_MEASURED
 from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
@@ -73,7 +74,7 @@ def layout_of(texts: tuple[str, ...]) -> Layout | None:
 
 def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if BAR in whole:
-        layout = read_bar(texts)
+        layout = read_bar(texts) or read_drawn_bar(texts)
         return layout or (Layout(Kind.HEADER) if header_names(whole) else None)
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
@@ -147,7 +148,7 @@ class LineParser:
                 return self._progress(layout, numbers)
             case Kind.VALUES:
                 return self._values(layout, numbers)
-            case Kind.BAR | Kind.KERAS_BAR:
+            case Kind.BAR | Kind.KERAS_BAR | Kind.DRAWN_BAR:
                 return self._bar(layout, numbers, line)
             case Kind.TRIAL:
                 return self._trial(layout, numbers)
@@ -217,6 +218,8 @@ class LineParser:
             progress.count_epoch()
             if values and progress.unit == EPOCH:
                 total = progress.total_epochs
+        elif layout.evaluates and progress.is_behind(step, _total(layout.step, numbers)):
+            pass  # a batch of the evaluation
         else:
             total = _total(layout.step, numbers)
             total = (
@@ -270,7 +273,8 @@ class LineParser:
         if layout.lone and self.progress.epoch is None and epoch > 1:
             return False
         self.progress.note_epoch(epoch, _total(slot, numbers))
-        if not values and layout.step is None:
+        # A learning rate beside the epoch is that of the lines to come.
+        if layout.step is None and all(name.lower() in OFTEN_MEASURED for name in values):
             self.progress.announced = epoch.is_integer()
         return True
 
@@ -315,8 +319,16 @@ class LineParser:
             epochs = _total(layout.epoch, numbers)
             moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
-            return None
+            return self._bar_of_evaluation(at, total, values) if layout.kind is Kind.DRAWN_BAR else None
+        if layout.kind is Kind.DRAWN_BAR and progress.announced and progress.total_epochs is None:
+            moved = (moved[0], None)  # a bar of one epoch, and nobody said how many there are
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
+
+    def _bar_of_evaluation(self, at: int, total: int, values: Mapping[str, float]) -> LineValues | None:
+        """The values at the end of a bar that is not the training's and that a script drew for its evaluation."""
+        progress = self.progress
+        is_after_training = progress.bar_total is not None and progress.bar_at >= progress.bar_total
+        return self._line(None, of_part(values, "val")) if at == total and is_after_training else None
 
     def _epoch_bar(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         """Read a bar that counts epochs: it is the progress if no other line is."""

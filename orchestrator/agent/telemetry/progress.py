@@ -122,6 +122,15 @@ class Progress:
         self.step, self.unit = max(-INT64_LAST, min(INT64_LAST, count)), unit
         return self.step, total
 
+    def is_behind(self, count: int, total: int | None) -> bool:
+        """Whether a count is below the training's, or of something shorter: that of an evaluation's batches."""
+        if self.position_epoch is None:
+            return self.last_count is not None and count < self.last_count
+        if self.position is None or self.position_epoch != self.epoch:
+            return False
+        is_shorter = total is not None and self.length is not None and total < self.length
+        return count < self.position or is_shorter
+
     def move_round(self, count: int, total: int | None, unit: str = STEP) -> tuple[int, int | None]:
         """Take a step of a line that names no epoch: the counter goes on if it falls to where it began.
 

@@ -19,6 +19,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     EVALUATION,
     OF_THE_BEST,
     OFTEN_MEASURED,
+    PARTS,
     PLURAL_STEPS,
     RATIOS,
     SAMPLE_COUNTS,
@@ -50,7 +51,7 @@ _LOG_PREFIX = re.compile(
 )
 _EVALUATES = re.compile(
     rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
-    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch))?\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[(]|\x01|(?<=\s)\x01)",
+    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch)){0,2}\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[()]|\x01|(?<=\s)\x01)",
     re.IGNORECASE,
 )
 _EVALUATES_BEHIND = re.compile(
@@ -71,6 +72,10 @@ _TELLS_OF_LOADING = re.compile(
 _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
 )
+_NAME_AT_COUNT = re.compile(
+    r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
+)
+_PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
@@ -126,7 +131,7 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             at = _end_of_chain(texts, at, last)
             if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
                 numbers.append(Number(at - 1, None, None, texts[at]))
-        elif joint and _FRACTION.fullmatch(joint):
+        elif joint and (_FRACTION.fullmatch(joint) or _is_pair(texts, at)):
             key, after = read_key(texts[at], first=at == 0), texts[at + 2]
             numbers.append(Number(at, at + 1, key, after, read_scale(joint), read_scale(after)))
             at += 2
@@ -135,6 +140,14 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             numbers.append(Number(at, None, key, after, read_scale(after)))
             at += 1
     return numbers
+
+
+def _is_pair(texts: tuple[str, ...], at: int) -> bool:
+    """Whether a number and the one behind it are an epoch and their number: "Epoch: [1 | 164]"."""
+    if texts[at + 1].strip() != "|" or texts[at + 2].lstrip()[:1] != "]":
+        return False
+    words = _WORDS.findall(texts[at].lower())
+    return texts[at].rstrip().endswith("[") and bool(words) and words[-1] in EPOCHS
 
 
 def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
@@ -171,6 +184,7 @@ class Builder:
         self.fields: dict[str, Field] = {}
         self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
+        self.part = ""  # of a run that the last name with one named: "val" of "| val loss: 0.5 acc: 0.8"
         self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
 
     def take(self, number: Number) -> None:
@@ -257,6 +271,8 @@ class Builder:
     def _take_value(self, number: Number, key: Key) -> None:
         scope = self.scopes.get(number.at, "")
         name = _scoped(scope, key.name())
+        if len(key.words) > 1 and key.words[0].lower() in PARTS:
+            self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
         plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key.last)
         self.loose, self.explicit = (
@@ -310,6 +326,8 @@ class Builder:
         return False
 
     def add(self, field: Field) -> None:
+        if field.name in self.fields and self.part and is_measure(field.name):
+            field = field._replace(name=in_part(field.name, self.part))
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
 
@@ -331,6 +349,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return _read_evaluation(builder, rest)
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
+    fields = _share_part(fields, texts)
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
     if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
         if _tells_of_loading(builder, texts, alone=not fields):
@@ -339,10 +358,31 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
+            evaluates=_only_evaluates(fields),
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
     return None
+
+
+def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Field, ...]:
+    """Give all measures of a line the part that its first one names: "val Loss: 0.25 Acc: 0.91"."""
+    measured = [field for field in fields if is_measure(field.name)]
+    if len(measured) < 2 or (hit := _PART_BEFORE.search(texts[measured[0].at][-160:])) is None:
+        return fields
+    part, rest = hit[1].lower(), {field.name.lower() for field in measured[1:]}
+    has_part = any(not PARTS.isdisjoint(_WORDS.findall(name)) for name in rest)
+    if has_part or measured[0].name.lower().removeprefix(f"{part}_") in rest:
+        return fields
+    return tuple(
+        field._replace(name=f"{part}_{field.name}") if field in measured[1:] else field for field in fields
+    )
+
+
+def _only_evaluates(fields: tuple[Field, ...]) -> bool:
+    """Whether what a line measures is of an evaluation alone, whose batches may have a counter of their own."""
+    measured = [field.name.lower() for field in fields if is_measure(field.name)]
+    return bool(measured) and all(not EVALUATION.isdisjoint(_WORDS.findall(name)) for name in measured)
 
 
 def _scopes_of(texts: tuple[str, ...]) -> dict[int, str]:
@@ -407,7 +447,7 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     ended = place is None or place.of is None
     words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
     part = next((word for word in words if word in EVALUATION), "val")
-    fields = tuple(field._replace(name=_in_part(field.name, part)) for field in builder.fields.values())
+    fields = tuple(field._replace(name=in_part(field.name, part)) for field in builder.fields.values())
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)
@@ -415,10 +455,11 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
 
 def of_part(values: Mapping[str, float], part: str) -> dict[str, float]:
     """The values of an evaluation under names that say so."""
-    return {_in_part(name, part): value for name, value in values.items()}
+    return {in_part(name, part): value for name, value in values.items()}
 
 
-def _in_part(name: str, part: str) -> str:
+def in_part(name: str, part: str) -> str:
+    """The name of a value of this evaluation."""
     return name if any(word in name.lower() for word in EVALUATION) else f"{part}_{name}"
 
 
@@ -475,6 +516,29 @@ def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
     return None
 
 
+def _read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> bool:
+    """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65"."""
+    count, value = numbers[-2:]
+    hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
+    if hit is None or value.at != count.at + 1 or value.of is not None:
+        return False
+    key = read_key(f"{hit[1]}:", first=count.at == 0)
+    if texts[value.at].strip() not in (":", "=", "is") or key is None or not is_measure(key.last):
+        return False
+    words = {word.lower() for word in (*key.before, *key.words)}
+    if "best" in words or key.prose:
+        return False
+    if hit[2].lower() in EPOCHS:
+        builder.set_epoch(count.slot)
+    else:
+        builder.set_step(count.slot, NO_RANK - 1)
+    unit = read_unit(value.after, key.name())
+    if not unit.bad:
+        builder.explicit = True
+        builder.add(Field(value.at, key.name(unit.name), unit.factor))
+    return True
+
+
 def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
     """Take the counts that are known by their place in the line; returns the other numbers."""
     if len(numbers) < 2:
@@ -482,6 +546,8 @@ def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
     first, second, last = numbers[0], numbers[1], numbers[-1]
     if (rest := _read_wenet(builder, numbers, texts)) is not None:
         return rest
+    if _read_behind_count(builder, numbers, texts):
+        return []
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured
@@ -504,9 +570,11 @@ def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
         and words[0] in TRAINING
         and first.of is None
         and second.of is not None
-        and first.after.strip() == "["
+        and first.after.strip() in ("[", "][")
     ):
-        builder.set_epoch(Slot(first.at, None))  # "Train: 0 [  50/1251 (  4%)]" of timm
+        builder.set_epoch(
+            Slot(first.at, None)
+        )  # "Train: 0 [  50/1251 (  4%)]" of timm, "Train: [0][50/1251]"
         return numbers[1:]
     if words == ["train", "epoch"] and second.of is not None and second.after == " (":
         builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples

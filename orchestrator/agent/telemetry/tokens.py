@@ -33,6 +33,10 @@ _TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
 _WHOLE_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
+# "Processing |####    | (12/391)" of progress, "[####----] 12/391" of many scripts: a count follows.
+_DRAWN_BAR = re.compile(
+    r"(?:\|[#\u2588-\u258f\u2591-\u2593 ]{8,200}+\||\[[#=>.\u2588-\u258f\u2591-\u2593 -]{8,200}+\])(?=\s{0,3}\(?\d{1,15}\s?/\s?\d)"
+)
 _FULL_WIDTH = str.maketrans(
     "\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000\u3001\u3010\u3011\uff05", ":,()=|; ,[]%"
 )
@@ -76,6 +80,8 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _LINE_BAR.sub(f"{BAR} ", line)
     elif "[=" in line or ".]" in line:
         line = _KERAS_BAR.sub(BAR, line)
+    if BAR not in line and "/" in line and ("|" in line or "[" in line):
+        line = _DRAWN_BAR.sub(f"{BAR} ", line, 1)
     if "  " in line:
         line = _PADDING.sub(" ", line)
     odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)

@@ -11,6 +11,7 @@ from orchestrator.supervisor.verdict.rank_reports import RankError, parse_exit_c
 
 TAIL_BYTES = 1 << 16
 LAST_WORDS_CHARS = 200  # after the last exception of a log: "exiting", "done"
+MOST_WORDS_CHARS = 400  # of the last line
 IGNORED_CHARS = 400  # before a traceback: "Exception ignored in: <function ...>"
 _MOST_RANK = 4096
 # A child that a signal ended, in the words of its launcher: subprocess of Python (accelerate), then DeepSpeed's.
@@ -41,6 +42,8 @@ _OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IG
 _FAILED = re.compile(r"returned non-zero exit status (\d+)")
 _PYTHON_FAILED = "1"  # the status after an exception
 _IGNORED = re.compile(r"Exception ignored (?:in|while)\b")  # "while" since Python 3.14
+_NUMBERS = re.compile(r"\d[\d.]{0,40}")
+_COLOURS = re.compile(r"\x1b\[[0-9;:?]{0,64}[A-Za-z]")
 _RULE = re.compile(r"={20,}")  # torchrun's report stands between two
 # Exceptions of launchers: what they report is the end of a rank.
 OF_LAUNCHERS = frozenset(
@@ -112,6 +115,15 @@ def last_printed(text: str) -> RankError | None:
     if _IGNORED.search(text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]):
         return None
     return RankError(last.name, last.message, 0)
+
+
+def last_words(text: str) -> str:
+    """The last line of a log without colours; empty if that is a bar or has the numbers of a training."""
+    line = _COLOURS.sub("", text.rstrip().rpartition("\n")[2]).rpartition("\r")[2].strip()
+    if not line.isprintable() or not any(map(str.isalpha, line)) or "%|" in line:
+        return ""
+    is_of_training = _OF_TRAINING.search(line) is not None and len(_NUMBERS.findall(line)) > 1
+    return "" if is_of_training else line[:MOST_WORDS_CHARS]
 
 
 def signal_named(message: str) -> int:

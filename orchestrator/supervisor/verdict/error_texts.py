@@ -46,6 +46,12 @@ _PORT_TAKEN = re.compile(r"EADDRINUSE|\baddress already in use\b", re.IGNORECASE
 # Only the system, torch and the like tell of a taken port; another exception may quote the words.
 _OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|\w*RuntimeError|ZMQError|Dist\w*Error): |.*\[Errno 98\]")
 _PORT = re.compile(r"\bport:? (\d{1,5})\b")
+# os.get_terminal_size(), termios and curses; a script that reads the answer of stty fails at the line of the call.
+_ASKS_TERMINAL = re.compile(r"Inappropriate ioctl for device|setupterm: could not find terminal")
+_CALLS_STTY = re.compile(r"\bstty\b[^\n]{0,200}\s*$")
+_LACKS_CUDA = re.compile(
+    r"Torch not compiled with CUDA enabled|module 'torch\._C' has no attribute '_cuda_\w+'"
+)
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]{0,200}(?:: .*)?")
 _QUOTED = re.compile(r"'(/[^']+)'")
@@ -86,6 +92,19 @@ def taken_port(raised: str) -> str | None:
 def asked_for_input(error: RankError) -> bool:
     """Whether a script called ``input()``, which nobody can answer."""
     return error.exception == "EOFError" and error.message.strip() == "EOF when reading a line"
+
+
+def asked_for_terminal(error: RankError) -> bool:
+    """Whether a script needs a terminal, such as for the width of a bar that it draws."""
+    if _ASKS_TERMINAL.search(error.message):
+        return True
+    frames = error.trace.rpartition(f"\n{error.exception}")[0].replace("^", "").replace("~", "")
+    return _CALLS_STTY.search(frames) is not None
+
+
+def lacked_cuda(error: RankError) -> bool:
+    """Whether a script asked a torch for GPUs that is built without CUDA."""
+    return _LACKS_CUDA.search(error.message) is not None
 
 
 def raised_text(error: RankError) -> str:

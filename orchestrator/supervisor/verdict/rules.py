@@ -16,8 +16,10 @@ from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import (
     amounts_of,
     asked_for_input,
+    asked_for_terminal,
     child_killed,
     kind_of_text,
+    lacked_cuda,
     lacked_room,
     peer_lost,
     raised_text,
@@ -205,6 +207,10 @@ def _judge(ending: Ending, rank: int, error: RankError, raised: str) -> Verdict:
         verdict.add(port=port)
     if asked_for_input(error):
         verdict.add(asked=True)
+    elif asked_for_terminal(error):
+        verdict.add(lacks="terminal")
+    elif lacked_cuda(error):
+        verdict.add(lacks="cuda")
     return verdict
 
 
@@ -266,11 +272,15 @@ def _exited(ending: Ending) -> Verdict | None:
     rank = _first(ending, lambda code: code > 0)
     if rank is None:
         return None
-    code = _codes(ending)[rank]
-    verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
-    last_line = ending.tails.get(rank, "").rstrip().rpartition("\n")[2]
+    tail = ending.tails.get(rank, "")
+    if (printed := command_logs.last_printed(tail)) is not None:  # caught, printed, and then sys.exit(1)
+        return _judge(ending, rank, printed, raised_text(printed))
+    verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=_codes(ending)[rank]), rank)
+    last_line = command_logs.last_words(tail)
     if told := _WRONG_USE.fullmatch(last_line):
         verdict.add(message=told[1][:300].strip())
+    elif last_line:
+        verdict.add(last_line=last_line)
     return verdict
 
 
