@@ -91,6 +91,30 @@ def test_values_without_any_step_are_counted():
     assert [values_of(parser, "{'loss': 0.5}").step for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "code",
+    ['print "epoch 5"', 'print("step 7/10 loss 0.5"', "epoch 3/10, loss=0.2", "train(epoch=9, loss=0.5)"],
+)
+def test_the_code_of_a_syntax_error_is_no_progress(code):
+    parser = LineParser()
+    lines = ['  File "/job/train.py", line 2', f"    {code}", "    ^^^^^^^^", "SyntaxError: invalid syntax"]
+
+    assert [parser.feed(line) for line in lines] == [None] * 4
+    assert values_of(parser, "step 1/3 loss 0.5").step == 1
+
+
+def test_the_line_behind_the_stacks_of_a_watchdog_is_read():
+    parser = LineParser()
+    for line in (
+        "Timeout (0:00:05)!",
+        "Thread 0x7f (most recent call first):",
+        '  File "a.py", line 3 in step',
+    ):
+        assert parser.feed(line) is None
+
+    assert values_of(parser, "step 1/3 loss 0.5").step == 1
+
+
 @pytest.mark.code("B47")
 def test_nan_and_infinity_are_values():
     found = values_of(LineParser(), "step 5 loss nan norm inf drop -inf").values

@@ -17,7 +17,7 @@ from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
 from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
-from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
+from orchestrator.agent.telemetry.muting import FRAME, MOST_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
@@ -115,6 +115,9 @@ class LineParser:
         if not line or (self.muting.active and self.muting.covers(line)):
             if self.progress.heading == BEST:
                 self.progress.heading = ""
+            return None
+        if line.startswith(FRAME):
+            self.muting.code = True
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
