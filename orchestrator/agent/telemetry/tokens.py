@@ -33,6 +33,12 @@ _TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
 _WHOLE_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
+# "train |████    | 12/60 [20%] in 1s", with a spinner behind its bar while it moves
+_ALIVE_BAR = re.compile(
+    r"\|[\u2580-\u259f\u2800-\u28ff ]{3,200}\|(?: [^\s\w|]{1,20})? (?=\d{1,18}/\d{1,18} \[\d)"
+)
+# " 82% (33 of 40) |######    | Elapsed Time: 0:00:01"
+_PROGRESSBAR2 = re.compile(r"(?:\d{1,3}|N/A)% \((\d{1,18}) of (\d{1,18})\) \|[^|]{0,400}\|")
 _FULL_WIDTH = str.maketrans(
     "\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000\u3001\u3010\u3011\uff05", ":,()=|; ,[]%"
 )
@@ -76,6 +82,10 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _LINE_BAR.sub(f"{BAR} ", line)
     elif "[=" in line or ".]" in line:
         line = _KERAS_BAR.sub(BAR, line)
+    elif "%] in " in line:
+        line = _ALIVE_BAR.sub(f"{BAR} ", line)
+    elif "% (" in line:
+        line = _PROGRESSBAR2.sub(rf"{BAR} \1/\2 ", line)
     if "  " in line:
         line = _PADDING.sub(" ", line)
     odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)

@@ -54,8 +54,9 @@ TRAINING_BARS = (
     | EPOCHS
     | EPISODES
     | EPOCH_COUNTS
-    | _words("progress steps step iters iter iterations iteration batch it")
+    | _words("progress steps step iters iter iterations iteration batch it updates")
 )
+PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
 NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
 STEP_RATES = STEP_COUNTS
@@ -128,6 +129,8 @@ _COMMON_HINTS = (
     "%|",
     "batch",
     "s/it",
+    "%] in ",
+    "% (",
     "update",
     "\u2501",
     "[=",
