@@ -54,10 +54,37 @@ def _limit_met(met: Json | None) -> str:
             "register the data as a dataset (berth data add) and name it in the job.",
             home=home,
         )
+    if missing := _missing(**{name: str(met.get(name) or "") for name in ("variable", "module", "alone")}):
+        return missing
     limit = met.get("processes", 0)
     if met.get("certain"):
         return text(" It had met its limit of {limit:,} processes and threads.", limit=limit)
     return text(" It may have met its limit of {limit:,} processes and threads.", limit=limit)
+
+
+def _missing(variable: str, module: str, alone: str) -> str:
+    """What to do about a variable, a package or a file that the script did not find; empty for other ends."""
+    if variable:
+        return text(
+            " The job has no variable {variable}: give it with --env {variable}=VALUE, or as a secret: "
+            "berth secret set {variable}, then --secret {variable}.",
+            variable=variable,
+        )
+    if module and alone:
+        return text(
+            " Only {script} was uploaded. If {module} lies beside it, upload its folder: berth run . -e {script}. "
+            "If it is of a package, name that: berth run --with PACKAGE {script}.",
+            script=alone,
+            module=module,
+        )
+    if module:
+        return text(" If {module} is of a package, name that: berth run --with PACKAGE.", module=module)
+    if alone:
+        return text(
+            " Only {script} was uploaded; to upload the files beside it too: berth run . -e {script}.",
+            script=alone,
+        )
+    return ""
 
 
 @ends(Ended.FINISHED)
