@@ -188,6 +188,32 @@ def test_the_only_script_of_an_upload_starts_where_nothing_else_is_named(ada):
         submit(ada, {"main.py": ""}, entrypoint="train.py")
 
 
+def test_files_of_a_project_that_no_job_starts_are_not_its_only_script(ada):
+    files = {"setup.py": "", "conftest.py": "", "src/pkg/__init__.py": "", "src/pkg/train.py": "print(1)"}
+
+    assert submit(ada, {"setup.py": "", "fit.py": "print(1)"}).job.spec.entrypoint == "fit.py"
+    assert submit(ada, files).job.spec.entrypoint == "src/pkg/train.py"
+    with pytest.raises(Malformed, match=r"no file 'train\.py'"):
+        submit(ada, {"setup.py": "print(1)"})
+
+
+@pytest.mark.parametrize(
+    ("files", "choices"),
+    [
+        ({"src/pkg/__init__.py": "", "src/pkg/train.py": "", "src/pkg/net.py": ""}, "berth run -m pkg.train"),
+        ({"src/train.py": "", "src/net.py": ""}, "berth run . -e src/train.py"),
+        ({"lib/a/__init__.py": "", "lib/a/b/__init__.py": "", "lib/a/b/train.py": "", "x/y.py": ""}, "berth run -m a.b.train --workdir lib"),
+        ({"main.py": "", "eval.py": "", "setup.py": ""}, "berth run . -e eval.py; berth run . -e main.py"),
+        ({"pyproject.toml": "[project.scripts]\nx-fit = 'x:main'\n", "x.py": "", "y.py": ""}, "berth run -- x-fit; berth run . -e x.py; berth run . -e y.py"),
+    ],
+)  # fmt: skip
+def test_an_upload_without_the_script_is_answered_with_what_it_has(ada, files, choices):
+    with pytest.raises(Malformed) as refused:
+        submit(ada, files)
+
+    assert str(refused.value).endswith(f"as entrypoint. It has: {choices}.")
+
+
 PROJECT = {
     "pyproject.toml": "[project]\nname = 'x'\n[project.scripts]\nx-train = 'x.cli:app.main [fast]'\n",
     "src/x/__init__.py": "",
@@ -203,6 +229,15 @@ CALL = "import sys; sys.argv[0] = 'x-train'; from x.cli import app; sys.exit(app
         ({f"code/{name}": text for name, text in PROJECT.items()}, {"workdir": "code"}),
         (
             {**PROJECT, "pyproject.toml": "[tool.poetry.scripts]\nx-train = 'x.cli:app.main'\n"},
+            {},
+        ),
+        (
+            {
+                "setup.py": "from setuptools import setup; setup()",
+                "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    x-train = x.cli:app.main\n",
+                "src/x/__init__.py": "",
+                "src/x/cli.py": "",
+            },
             {},
         ),
     ],

@@ -17,16 +17,65 @@ MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
 _IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
 TEMPORARY = PurePosixPath("/tmp")  # noqa: S108 -- named, not used
+# Python files of projects that no job starts.
+_NO_SCRIPTS = frozenset({"setup.py", "conftest.py", "noxfile.py", "__init__.py"})
+MOST_CHOICES = 3
 _SHELLS = {".py": "python", ".sh": "bash"}
 
 
 def only_script(paths: Sequence[str]) -> str:
     """The only script at the top level, or train.py if there are several; empty if nothing says which."""
-    scripts = [path for path in paths if PurePosixPath(path).suffix == ".py"]
+    scripts = _scripts(paths)
     top = [path for path in scripts if "/" not in path] or scripts
     if len(top) == 1:
         return top[0]
     return DEFAULT_SCRIPT if DEFAULT_SCRIPT in top else ""
+
+
+def _scripts(paths: Collection[str]) -> list[str]:
+    """The Python files that may be meant to start."""
+    names = ((path, PurePosixPath(path)) for path in sorted(paths))
+    return [path for path, name in names if name.suffix == ".py" and name.name not in _NO_SCRIPTS]
+
+
+def no_script(spec: JobSpec, paths: Collection[str], bundle: Path) -> Sentence:
+    """The sentence for an upload without the script that the job starts: with what it has instead, if that is clear.
+
+    Args:
+        bundle: the folder of the job's code.
+    """
+    script = spec.entrypoint or DEFAULT_SCRIPT
+    programs = own_programs.declared(bundle, spec.folder)
+    of_name = [path for path in _scripts(paths) if PurePosixPath(path).name == PurePosixPath(script).name]
+    scripts = of_name or [path for path in _scripts(paths) if "/" not in path]
+    choices = [f"berth run -- {program}" for program in programs[:MOST_CHOICES]]
+    choices += [_start_of(path, paths) for path in scripts[:MOST_CHOICES]]
+    if not choices:
+        return Sentence(
+            "The upload has no file {entrypoint!r}; name the script to run as entrypoint.", entrypoint=script
+        )
+    return Sentence(
+        "The upload has no file {entrypoint!r}; name the script to run as entrypoint. It has: {choices}.",
+        entrypoint=script,
+        choices="; ".join(choices),
+    )
+
+
+def _start_of(path: str, paths: Collection[str]) -> str:
+    """How a Python file starts: as a module where it belongs to a package, whose files it may import by a dot."""
+    place = PurePosixPath(path)
+    if f"{place.parent}/__init__.py" not in paths:
+        return f"berth run . -e {path}"
+    package = place.parent
+    while f"{package.parent}/__init__.py" in paths:
+        package = package.parent
+    module = ".".join(place.relative_to(package.parent).with_suffix("").parts)
+    root = (
+        ""
+        if package.parent in (PurePosixPath(), PurePosixPath(start.SRC))
+        else f" --workdir {package.parent}"
+    )
+    return f"berth run -m {module}{root}"
 
 
 def check_folder(spec: JobSpec, paths: Collection[str]) -> None:
@@ -52,7 +101,10 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
         Malformed: the upload has its package, but not the module.
     """
     prefix = "" if folder == "." else f"{folder}/"
-    roots = [prefix, *(f"{each}{start.SRC}/" for each in {prefix, ""} if f"{each}{start.PROJECT}" in paths)]
+    projects = [
+        each for each in {prefix, ""} if any(f"{each}{name}" in paths for name in start.PROJECT_FILES)
+    ]
+    roots = [prefix, *(f"{each}{start.SRC}/" for each in projects)]
     top, place = module.partition(".")[0], module.replace(".", "/")
     has_module = any({f"{root}{place}.py", f"{root}{place}/__main__.py"} & set(paths) for root in roots)
     holder = next(
