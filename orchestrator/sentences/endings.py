@@ -56,7 +56,9 @@ def _limit_met(met: Json | None) -> str:
         )
     if missing := _missing(**{name: str(met.get(name) or "") for name in ("variable", "module", "alone")}):
         return missing
-    limit = met.get("processes", 0)
+    if "processes" not in met:  # of a later version
+        return ""
+    limit = met["processes"]
     if met.get("certain"):
         return text(" It had met its limit of {limit:,} processes and threads.", limit=limit)
     return text(" It may have met its limit of {limit:,} processes and threads.", limit=limit)
@@ -198,7 +200,7 @@ def _gpu_memory_reported(message: str) -> str:
 
 @ends(Ended.RAISED)
 def _raised(error: str, rank: int, asked: bool = False, port: str | None = None) -> str:
-    raised = text("The script raised {error} on rank {rank}.", error=error, rank=rank)
+    raised = text("The script raised {error} on rank {rank}.", error=error.rstrip("."), rank=rank)
     if asked:
         return f"{raised} {text('A job has no keyboard: give what the script asks for as an argument.')}"
     return raised if port is None else f"{raised} {_port_taken(port)}"
@@ -291,12 +293,15 @@ def _signalled(rank: int, signal: int) -> str:
 
 
 @ends(Ended.EXITED)
-def _exited(rank: int, exit_code: int, message: str = "") -> str:
+def _exited(rank: int, exit_code: int, message: str = "", printed: str = "") -> str:
     if message:
         return text(
             "The script ended itself on rank {rank}: {message}.", rank=rank, message=message.rstrip(".")
         )
-    return text("The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank)
+    ended = text(
+        "The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank
+    )
+    return f"{ended} {text('Its log says: {line}.', line=printed.rstrip('.'))}" if printed else ended
 
 
 @ends(Ended.CARETAKER_STOPPED)
