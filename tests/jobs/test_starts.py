@@ -307,6 +307,27 @@ def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_abou
 
 
 @pytest.mark.parametrize(
+    ("script", "command", "warning"),
+    [
+        ("python prep.py\npython train.py\n", ["bash", "run.sh"], "begin it with: set -e"),
+        ("CUDA=1 python3 prep.py\ntorchrun train.py --x\n", ["./run.sh"], "begin it with: set -e"),
+        ("#!/bin/bash\nset -euo pipefail\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
+        ("#!/bin/sh -e\npython prep.py\npython train.py\n", ["./run.sh"], None),
+        ("python prep.py\npython train.py\n", ["bash", "-ex", "run.sh"], None),
+        ("python prep.py && python train.py\n", ["bash", "run.sh"], None),
+        ("python prep.py || exit 1\npython train.py\n", ["bash", "run.sh"], None),
+        ("cd src\npython train.py\n", ["bash", "run.sh"], None),
+        ("set -e\r\npython train.py\r\n", ["bash", "run.sh"], "sed -i 's/\\r$//' run.sh"),
+    ],
+)
+def test_a_shell_script_is_warned_about_that_would_go_wrong(ada, script, command, warning):
+    warnings = submit(ada, {"run.sh": script, "train.py": ""}, command=command).warnings
+
+    assert len(warnings) == (warning is not None), warnings
+    assert warning is None or warning in warnings[0]
+
+
+@pytest.mark.parametrize(
     ("words", "instead"),
     [
         ("train.py --output_dir {tmp}/out", "Instead of {tmp}/out name a folder of the job (out)"),

@@ -137,7 +137,8 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
     if spec.entrypoint is None:
         if not requests.declares(spec, stored.sha256):
             starts.check_command(spec, paths, settings.HOME.bundles / stored.sha256)
-        return starts.background_warning(spec, settings.HOME.bundles / stored.sha256)
+        folder = settings.HOME.bundles / stored.sha256
+        return [*starts.background_warning(spec, folder), *starts.shell_warnings(spec, folder)]
     if spec.entrypoint not in paths:
         sentence = starts.no_script(spec, paths, settings.HOME.bundles / stored.sha256)
         raise Malformed(sentence, fields={"entrypoint": [sentence]})

@@ -16,6 +16,16 @@ from orchestrator.store.bundles.scripts import SHELL_SUFFIXES
 MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
 _IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
+# A line that starts a stage, and does not say what happens if it fails.
+_RUNS_PYTHON = re.compile(
+    r"^[ \t]{0,99}(?:[A-Z_][A-Z0-9_]{0,99}=\S{0,200} ){0,9}(?:python[\d.]{0,5}|torchrun|accelerate|deepspeed|uv run)\s(?![^\n]*(?:&&|\|\||&[ \t]{0,99}$))",
+    re.MULTILINE,
+)
+_ENDS_AT_FAILURE = re.compile(
+    r"^[ \t]{0,99}set[ \t]+(?:-[a-z]{0,9}e|-o[ \t]+errexit|-[a-z]{1,9}[ \t]+-[a-z]{0,9}e)|^#![^\n]{0,99} -[a-z]{0,9}e|\$\?|\btrap\b",
+    re.MULTILINE,
+)
+_OPTION_E = re.compile(r"-[a-z]{0,9}e[a-z]{0,9}$")
 TEMPORARY = PurePosixPath("/tmp")  # noqa: S108 -- named, not used
 # Python files of projects that no job starts.
 _NO_SCRIPTS = frozenset({"setup.py", "conftest.py", "noxfile.py", "__init__.py"})
@@ -153,6 +163,31 @@ def background_warning(spec: JobSpec, bundle: Path) -> list[str]:
             return [
                 f"{word} starts a program in the background and does not wait for it: the job ends with the script, and the "
                 "program with the job. Leave out the & at the end of its line, or end the script with: wait"
+            ]
+    return []
+
+
+def shell_warnings(spec: JobSpec, bundle: Path) -> list[str]:
+    """Warnings about the shell script of a command: line ends of Windows, and failures that it would pass over."""
+    words = spec.command[:MOST_WORDS_BEFORE_SCRIPT]
+    for word in words:
+        if PurePosixPath(word).suffix not in SHELL_SUFFIXES or word.startswith("/"):
+            continue
+        script = text_of(bundle, f"{spec.folder}/{word}")
+        if "\r\n" in script:
+            return [
+                Sentence(
+                    "{script} has the line ends of Windows, which a shell takes for a part of its words; write those of Linux first: sed -i 's/\\r$//' {script}",
+                    script=word,
+                )
+            ]
+        ends_at_failure = _ENDS_AT_FAILURE.search(script) or any(_OPTION_E.match(each) for each in words)
+        if len(_RUNS_PYTHON.findall(script)) > 1 and not ends_at_failure:
+            return [
+                Sentence(
+                    "{script} goes on after a program that fails, and the job counts as succeeded if the last one does. To end it at the first failure, begin it with: set -e",
+                    script=word,
+                )
             ]
     return []
 
