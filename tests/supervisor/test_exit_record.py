@@ -548,6 +548,10 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
             "Primary config directory not found.\nCheck that it exists\n\nSet HYDRA_FULL_ERROR=1 for a stack trace.\n",
             "The script ended with exit code 2 on rank 0. Its log says: Primary config directory not found.",
         ),
+        (
+            "\x1b[0;31mModuleNotFoundError\x1b[0m: No module named 'matplotlib'\n",
+            "The script ended with exit code 2 on rank 0. Its log says: ModuleNotFoundError: No module named 'matplotlib'.",
+        ),
         ("step 9\nval error: 0.3\nbye\n", "The script ended with exit code 2 on rank 0."),
     ],
 )

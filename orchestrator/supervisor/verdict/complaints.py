@@ -5,13 +5,14 @@ import re
 _MOST_LINES = 8  # from the end; some say how to get help below
 _LONGEST = 300
 _COMPLAINS = re.compile(
-    r"\b(?:errors?|fatal|panic|failed|failure|not found|no such|cannot|can't|could not|couldn't|unable to|invalid|missing"
+    r"\b(?:[A-Za-z.]{0,60}errors?|fatal|panic|failed|failure|not found|no such|cannot|can't|could not|couldn't|unable to|invalid|missing"
     r"|denied|refused|unknown|unrecogni[sz]ed|is required|not allowed|does not exist|no rule to make)\b",
     re.IGNORECASE,
 )
 _MEASURED = re.compile(r"\berrors?\b\W{0,4}[\d.]", re.IGNORECASE)  # "val error: 0.3"
 _OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b[^\n]{0,20}\d", re.IGNORECASE)
 _DECORATION = re.compile(r"^[\s\u2500-\u257f|*>-]+|[\s\u2500-\u257f|]+$")  # boxes of typer
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _WORD = re.compile(r"[^\W\d_]{2}")
 
 
@@ -27,4 +28,4 @@ def last_complaint(text: str) -> str:
 
 
 def _plain(line: str) -> str:
-    return _DECORATION.sub("", line[:_LONGEST])
+    return _DECORATION.sub("", _COLOURS.sub("", line[: 2 * _LONGEST]))[:_LONGEST]
