@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from orchestrator.agent.telemetry.bars import read_bar
+from orchestrator.agent.telemetry.fits import HINT as FIT_HINT
+from orchestrator.agent.telemetry.fits import read_fit
 from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
 from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
@@ -30,7 +32,7 @@ from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
-HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT)
+HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT, FIT_HINT)
 ALL_HINTS = (*HINTS, *FOREIGN_HINTS)
 SHAPES = 1024  # cached, over all runs
 
@@ -78,7 +80,7 @@ def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_trial(texts) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
+        read_trial(texts) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
     )  # fmt: skip
 
 

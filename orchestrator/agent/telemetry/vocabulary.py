@@ -69,7 +69,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
