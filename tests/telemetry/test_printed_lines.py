@@ -45,6 +45,7 @@ def values_of(parser: LineParser, line: str) -> LineValues:
         ("step   12/19560 | loss 7.123 (+nanz)| norm 1.5 (+nanz)| lr 1.2e-05 | 512.1 ms", 12, 19560, {"loss": 7.123, "norm": 1.5, "lr": 1.2e-05}),
         ("\x1b[32mstep 3\x1b[0m loss \x1b[1m0.5\x1b[0m", 3, None, {"loss": 0.5}),
         ("10%\r20%\rstep 4 loss 1.5", 4, None, {"loss": 1.5}),
+        ("\x1b[2K\x1b[1Gstep 3 loss 2\x1b[2K\x1b[1Gstep 4 loss 1.5", 4, None, {"loss": 1.5}),
         ("global_step: 9, eval/accuracy: 91.2%", 9, None, {"eval/accuracy_percent": 91.2}),
     ],
 )  # fmt: skip

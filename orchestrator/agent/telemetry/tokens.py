@@ -12,6 +12,7 @@ BAR = "\u25ae"  # replaces the graphic of a progress bar, which changes from lin
 NUMBER = "\x01"  # replaces a number in a joined shape
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]{0,64}[A-Za-z]")
+_FIRST_COLUMN = re.compile(r"\x1b\[[01]?G")
 _GROUPS = ",_\u00a0\u202f"  # between thousands
 _PADDING = re.compile(r"[ \t]{2,40}+(?=[-+.\d])")
 # Digits within a word are text: v2, mAP50-95, gpt-2, layer.0, Acc@1.  The character class at the start makes the search
@@ -57,7 +58,7 @@ def visible_text(line: str) -> str:
             line = _ORDINAL.sub(r" \2 \1 ", line)
         line = _BEFORE_NUMBER.sub(r"\1 ", line)
     if "\x1b" in line:
-        line = _COLOURS.sub("", line)
+        line = _COLOURS.sub("", _FIRST_COLUMN.sub("\r", line))
     if "\r" in line:
         line = line.rpartition("\r")[2]
     return line.replace("\b", "") if "\b" in line else line
