@@ -54,7 +54,9 @@ def _limit_met(met: Json | None) -> str:
             "register the data as a dataset (berth data add) and name it in the job.",
             home=home,
         )
-    if missing := _missing(**{name: str(met.get(name) or "") for name in ("variable", "module", "alone")}):
+    if missing := _missing(
+        **{name: str(met.get(name) or "") for name in ("unwritable", "variable", "module", "alone")}
+    ):
         return missing
     if "processes" not in met:  # of a later version
         return ""
@@ -64,8 +66,13 @@ def _limit_met(met: Json | None) -> str:
     return text(" It may have met its limit of {limit:,} processes and threads.", limit=limit)
 
 
-def _missing(variable: str, module: str, alone: str) -> str:
+def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
     """What to do about a variable, a package or a file that the script did not find; empty for other ends."""
+    if unwritable:
+        return text(
+            " A job writes in its own folders alone: instead of {path} name one of them, such as output, whose files are its results.",
+            path=unwritable,
+        )
     if variable:
         return text(
             " The job has no variable {variable}: give it with --env {variable}=VALUE, or as a secret: "

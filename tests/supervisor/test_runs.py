@@ -711,6 +711,22 @@ def test_what_a_script_missed_is_answered_with_how_to_give_it(
     assert advice in attempt.record()["detail"]
 
 
+@pytest.mark.usefixtures("needs_bwrap")
+@pytest.mark.parametrize(
+    "script", ["import os; os.makedirs('/data-of-a-lab/out')", "open('/usr/results.txt', 'w')"]
+)
+def test_a_place_outside_of_the_jobs_folders_is_answered_with_where_to_write(
+    make_attempt: MakeAttempt, script: str
+) -> None:
+    attempt = make_attempt(script, level=1)
+
+    attempt.run()
+
+    assert "A job writes in its own folders alone: instead of /" in attempt.record()["detail"], (
+        attempt.record()
+    )
+
+
 @pytest.mark.parametrize(
     "script",
     ["open('/no-such/data.csv')", "{}['LAB_KEY']", "raise FileNotFoundError('no data')", "import train.x"],

@@ -10,14 +10,21 @@ from orchestrator.supervisor.verdict.rank_reports import RankError
 
 _MODULE = re.compile(r"No module named '(\w{1,100})'")
 _RELATIVE = re.compile(r"No such file or directory: '([^/'][^']{0,999})'")
+# A folder of the machine, which a job does not change: "/data/out", "/root/results".
+_READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system: '(/[^']{1,999})'")
 _OF_ENVIRON = re.compile(r'File "(?:<frozen os>|[^"\n]{0,400}/os\.py)", line \d{1,6}, in __getitem__\n')
 _VARIABLE = re.compile(r"'([A-Za-z_]\w{0,199})'")
 _OF_BERTH = ("BERTH_",)
 
 
 def explain_missing(launch: Launch, errors: Iterable[RankError]) -> dict[str, str] | None:
-    """What is missing, by what it is: ``variable``, ``module``, or ``alone``, the script that was uploaded alone."""
+    """What is missing, by what it is: ``variable``, ``module``, or ``alone``, the script that was uploaded alone.
+
+    ``unwritable`` is a path outside of the job's folders, at which it may not write.
+    """
     for error in errors:
+        if path := _unwritable(launch, error):
+            return {"unwritable": path}
         if variable := _missing_variable(error):
             return {"variable": variable}
         module = _missing_module(launch, error)
@@ -45,6 +52,15 @@ def _missing_module(launch: Launch, error: RankError) -> str | None:
     places = {launch.work, launch.cwd}
     has = any(os.path.lexists(place / name) for place in places for name in (module[1], f"{module[1]}.py"))
     return None if has else module[1]
+
+
+def _unwritable(launch: Launch, error: RankError) -> str | None:
+    """The path at which the script failed to write; a read that is denied is another matter."""
+    refused = _READ_ONLY.search(error.message) if error.exception == "OSError" else None
+    if refused is None:
+        return None
+    own = (launch.work, launch.output, launch.checkpoints)
+    return None if any(Path(refused[1]).is_relative_to(folder) for folder in own) else refused[1]
 
 
 def _missed_file(error: RankError) -> bool:
