@@ -20,6 +20,7 @@ from berth.project_file import merge as merge_project
 from berth.project_file import read_project
 
 SETTLE_S = 1.5
+MOST_LINKS = 3
 # No script has arguments of these names.
 PROGRAMS = frozenset(
     {
@@ -126,7 +127,22 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
         )
     if path.suffix == ".py" and not spec.keys() & {"environment", "python"} and (found := beside(path)):
         spec["environment"] = found
-    return berth.run(path, **spec)
+    job = berth.run(path, **spec)
+    if path.is_dir():
+        _tell_links(path)
+    return job
+
+
+def _tell_links(folder: Path) -> None:
+    """Say which links of a folder were not uploaded."""
+    from berth.packing import links_left_out
+
+    if links := links_left_out(folder):
+        more = f" and {len(links) - MOST_LINKS} more" if len(links) > MOST_LINKS else ""
+        remark(
+            f"berth: Links are not uploaded: {safe(', '.join(links[:MOST_LINKS]))}{more}. If the job needs them, put copies "
+            "into the folder, or name data as a dataset: berth data add"
+        )
 
 
 def _meant(code: str) -> str:
