@@ -232,4 +232,4 @@ def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> str:
         return f" The upload has it: write {f'{shell} {program}' if shell else f'./{program}'}."
     names = {entry for folder in folders if Path(folder).is_dir() for entry in os.listdir(folder)}  # noqa: PTH208 -- names alone
     near = difflib.get_close_matches(program, names, n=1, cutoff=0.8)
-    return f" Was {near[0]!r} meant?" if near else ""
+    return f" Was {near[0]!r} meant?" if near else " If a package brings it, ask for that: --with PACKAGE."
