@@ -18,7 +18,7 @@ EPISODES = _words("episode")  # they count as epochs only where a line names nei
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
-ENDS_OF_EPOCHS = _words("num_epochs max_epochs total_epochs num_train_epochs n_epochs")
+ENDS_OF_EPOCHS = _words("epochs num_epochs max_epochs total_epochs num_train_epochs n_epochs")
 # "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
