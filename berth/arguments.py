@@ -48,6 +48,25 @@ def with_dashes(words: Sequence[str], own: Mapping[str, bool]) -> list[str]:
     return [*ours, "--", *theirs] if theirs else ours
 
 
+def first_word(words: Sequence[str], own: Mapping[str, bool]) -> int | None:
+    """The place of the first word that is no option and no value of one of Berth's; None without one.
+
+    Args:
+        words: a command line, from the name of the command on.
+        own: Berth's options, and whether each takes a value.
+    """
+    is_value = False
+    for at, word in enumerate(words[1:], 1):
+        if is_value:
+            is_value = False
+        elif word.startswith("-") and word != "-":
+            name = word.partition("=")[0] if word.startswith("--") else word[:2]
+            is_value = own.get(name, False) and word == name
+        else:
+            return at
+    return None
+
+
 def group(args: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Pair each option with the words that follow it; words before the first option get the name ''."""
     groups: list[tuple[str, list[str]]] = []

@@ -95,12 +95,41 @@ def code_files(folder: Path) -> Iterator[Path]:
     Raises:
         CannotPack: an ignore file cannot be read.
     """
+    return (path for path, is_link in _entries(folder) if not is_link)
+
+
+def links_left_out(folder: Path) -> list[str]:
+    """The links of a folder, by their paths in it, which would be uploaded if they were files or folders.
+
+    Not those that trackers and trainers set to their newest run.
+
+    Raises:
+        CannotPack: an ignore file cannot be read.
+    """
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100 -- links stay what they are
+    links = [path.relative_to(folder) for path, is_link in _entries(folder) if is_link]
+    return [
+        link.as_posix()
+        for link in links
+        if "wandb" not in link.parts and not link.name.startswith(("latest", "last"))
+    ]
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """The files to upload, and the links that nothing else leaves out; whether each is a link."""
     old_diff = folder / DIFF_FILE  # of an earlier job, fetched
     git, own = _rules_above(folder), list[_Rules]()
     for root, folders, names in os.walk(folder):
         here = Path(root)
         git += _read_rules(here, GIT_RULES, names)
         own += _read_rules(here, OWN_RULES, names)
+        for name in sorted(folders):
+            is_link = (here / name).is_symlink() and not name.startswith(".") and name not in LEFT_OUT
+            # Git's rule "data/" is for folders, and a link is none to it.
+            if is_link and not any(
+                _is_ignored(here / name, git, own, is_folder) for is_folder in (True, False)
+            ):
+                yield here / name, True
         folders[:] = sorted(
             each
             for each in folders
@@ -108,11 +137,9 @@ def code_files(folder: Path) -> Iterator[Path]:
         )
         for name in sorted(names):
             path = here / name
-            is_plain = (
-                not name.startswith(".") and path.is_file() and not path.is_symlink() and path != old_diff
-            )
+            is_plain = not name.startswith(".") and path.is_file() and path != old_diff
             if is_plain and not _is_ignored(path, git, own, False):
-                yield path
+                yield path, path.is_symlink()
 
 
 def _stays_out(folder: Path) -> bool:

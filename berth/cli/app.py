@@ -1,14 +1,16 @@
 """The command ``berth``. What a command does is imported when it runs, so that each one starts fast."""
 
 import shlex
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from berth import __version__
-from berth.arguments import WrongUse, split_at_dashes, with_dashes
+from berth.arguments import WrongUse, first_word, split_at_dashes, with_dashes
 from berth.cli import (
     account_commands,
     agent_commands,
@@ -158,7 +160,11 @@ def _hint_of_dashes(error: Any) -> str:
     own = {name: not getattr(one, "is_flag", False) for one in ctx.command.params for name in one.opts}
     own |= {name: False for one in ctx.command.params for name in one.secondary_opts}
     own |= dict.fromkeys(ctx.help_option_names, False)
-    meant = with_dashes(given[given.index(ctx.info_name) :], own)
+    words = given[given.index(ctx.info_name) :]
+    at = first_word(words, own)
+    if ctx.info_name == "run" and at is not None and not Path(words[at]).exists() and shutil.which(words[at]):
+        return f"A program comes after --: berth {shlex.join([*words[:at], '--', *words[at:]])}"
+    meant = with_dashes(words, own)
     return f"Arguments of the script come after --: berth {shlex.join(meant)}" if "--" in meant else ""
 
 

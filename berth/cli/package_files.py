@@ -1,5 +1,6 @@
 """The files that list packages, which ``berth run`` sends beside the code."""
 
+import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,17 +28,20 @@ def beside(script: Path) -> Mapping[str, object] | None:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    """The text of a list and of what it refers to in its folder, by their names."""
+    """The text of a list and of what it refers to in its folder and below, by their paths from there."""
     texts: dict[str, str] = {}
     pending = [path.name, *(["pyproject.toml"] if path.name == "uv.lock" else [])]
     while pending and len(texts) < MOST_FILES:
         name = pending.pop(0)
         place = path.parent / name
-        if name in texts or Path(name).name != name or not place.is_file():
+        if name in texts or name.startswith((".", "/")) or not place.is_file():
             continue  # the server says which file it misses
         texts[name] = _read(place)
         if not name.endswith((".toml", ".lock", ".yml", ".yaml")):
-            pending += [each.removeprefix("./") for each in _REFERS.findall(texts[name])]
+            folder = posixpath.dirname(name)
+            pending += [
+                posixpath.normpath(posixpath.join(folder, each)) for each in _REFERS.findall(texts[name])
+            ]
     return texts
 
 

@@ -20,6 +20,14 @@ from berth.project_file import merge as merge_project
 from berth.project_file import read_project
 
 SETTLE_S = 1.5
+MOST_LINKS = 3
+# No script has arguments of these names.
+PROGRAMS = frozenset(
+    {
+        *("bash", "sh", "zsh", "make", "python", "python3", "uv", "poetry", "pixi", "ipython", "jupyter"),
+        *("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "julia", "Rscript"),
+    }
+)
 NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
 
 
@@ -42,13 +50,14 @@ def with_project(code: str | None, spec: Spec) -> Spec:
 def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:
     """What to upload, and the job with the words after ``--``: arguments, or the command where nothing else starts.
 
-    A module and a command run in the folder that is named, else in the current one.
+    A module and a command run in the folder that is named, else in the current one. Behind a folder, words that begin
+    with a program are a command: "berth run . -- bash run.sh".
 
     Raises:
         WrongUse: nothing says what to run, or the current folder is a home folder.
     """
     starts = [name for name in STARTS if spec.get(name)]
-    if words and code is None and not starts:
+    if words and not starts and (code is None or _is_command(code, spec, words[0])):
         spec["command"] = list(words)
     elif words:
         spec["args"] = list(words)
@@ -57,6 +66,11 @@ def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str
             "Say what to run: berth run train.py, berth run -m pkg.train, or berth run -- accelerate launch train.py"
         )
     return code or _this_folder(), spec
+
+
+def _is_command(code: str, spec: Spec, word: str) -> bool:
+    """Whether words behind a folder are a command: nothing names a script that would take them as arguments."""
+    return (word in PROGRAMS or word.startswith("./")) and not spec.get("entrypoint") and Path(code).is_dir()
 
 
 def from_git(
@@ -108,11 +122,34 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
         return berth.run(None, **spec)
     path = Path(code)
     if not path.exists():
-        hint = f" To run a program: berth run -- {code}" if shutil.which(code) else ""
-        raise BerthError(f"There is no file {code!r} here; name a script, an archive or a folder.{hint}")
+        raise BerthError(
+            f"There is no file {code!r} here; name a script, an archive or a folder.{_meant(code)}"
+        )
     if path.suffix == ".py" and not spec.keys() & {"environment", "python"} and (found := beside(path)):
         spec["environment"] = found
-    return berth.run(path, **spec)
+    job = berth.run(path, **spec)
+    if path.is_dir():
+        _tell_links(path)
+    return job
+
+
+def _tell_links(folder: Path) -> None:
+    """Say which links of a folder were not uploaded."""
+    from berth.packing import links_left_out
+
+    if links := links_left_out(folder):
+        more = f" and {len(links) - MOST_LINKS} more" if len(links) > MOST_LINKS else ""
+        remark(
+            f"berth: Links are not uploaded: {safe(', '.join(links[:MOST_LINKS]))}{more}. If the job needs them, put copies "
+            "into the folder, or name data as a dataset: berth data add"
+        )
+
+
+def _meant(code: str) -> str:
+    """What a name without a file means, perhaps: a program, with arguments or without, or a script."""
+    if shutil.which(next(iter(code.split()), "")):
+        return f" To run a program: berth run -- {code}"
+    return f" Was {code}.py meant?" if Path(f"{code}.py").is_file() else ""
 
 
 def with_data(berth: Berth, spec: Spec) -> None:

@@ -54,10 +54,46 @@ def _limit_met(met: Json | None) -> str:
             "register the data as a dataset (berth data add) and name it in the job.",
             home=home,
         )
-    limit = met.get("processes", 0)
+    if missing := _missing(
+        **{name: str(met.get(name) or "") for name in ("unwritable", "variable", "module", "alone")}
+    ):
+        return missing
+    if "processes" not in met:  # of a later version
+        return ""
+    limit = met["processes"]
     if met.get("certain"):
         return text(" It had met its limit of {limit:,} processes and threads.", limit=limit)
     return text(" It may have met its limit of {limit:,} processes and threads.", limit=limit)
+
+
+def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
+    """What to do about a variable, a package or a file that the script did not find; empty for other ends."""
+    if unwritable:
+        return text(
+            " A job writes in its own folders alone: instead of {path} name one of them, such as output, whose files are its results.",
+            path=unwritable,
+        )
+    if variable:
+        return text(
+            " The job has no variable {variable}: give it with --env {variable}=VALUE, or as a secret: "
+            "berth secret set {variable}, then --secret {variable}.",
+            variable=variable,
+        )
+    if module and alone:
+        return text(
+            " Only {script} was uploaded. If {module} lies beside it, upload its folder: berth run . -e {script}. "
+            "If it is of a package, name that: berth run --with PACKAGE {script}.",
+            script=alone,
+            module=module,
+        )
+    if module:
+        return text(" If {module} is of a package, name that: berth run --with PACKAGE.", module=module)
+    if alone:
+        return text(
+            " Only {script} was uploaded; to upload the files beside it too: berth run . -e {script}.",
+            script=alone,
+        )
+    return ""
 
 
 @ends(Ended.FINISHED)
@@ -185,7 +221,7 @@ _HINTS_OF_LACKS = {
 
 @ends(Ended.RAISED)
 def _raised(error: str, rank: int, asked: bool = False, port: str | None = None, lacks: str = "") -> str:
-    raised = text("The script raised {error} on rank {rank}.", error=error, rank=rank)
+    raised = text("The script raised {error} on rank {rank}.", error=error.rstrip("."), rank=rank)
     if hint := _HINTS_OF_LACKS.get(lacks):
         return f"{raised} {text(hint)}"
     if asked:
@@ -280,7 +316,7 @@ def _signalled(rank: int, signal: int) -> str:
 
 
 @ends(Ended.EXITED)
-def _exited(rank: int, exit_code: int, message: str = "", last_line: str = "") -> str:
+def _exited(rank: int, exit_code: int, message: str = "", printed: str = "", last_line: str = "") -> str:
     if message:
         return text(
             "The script ended itself on rank {rank}: {message}.", rank=rank, message=message.rstrip(".")
@@ -292,7 +328,10 @@ def _exited(rank: int, exit_code: int, message: str = "", last_line: str = "") -
             rank=rank,
             last_line=last_line.rstrip("."),
         )
-    return text("The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank)
+    ended = text(
+        "The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank
+    )
+    return f"{ended} {text('Its log says: {line}.', line=printed.rstrip('.'))}" if printed else ended
 
 
 @ends(Ended.CARETAKER_STOPPED)

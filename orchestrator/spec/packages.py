@@ -52,8 +52,13 @@ class EnvironmentFiles(BaseModel):
     @field_validator("files")
     @classmethod
     def _small_and_plain(cls, files: dict[str, str]) -> dict[str, str]:
-        for name in files:
-            if "/" in name or "\\" in name or name.startswith(".") or why_unwritable(name):
+        for at, name in enumerate(files):
+            parts = name.split("/")
+            # Only what another list refers to may lie in a folder below it.
+            is_plain = (at > 0 or len(parts) == 1) and all(
+                part and not part.startswith(".") for part in parts
+            )
+            if not is_plain or "\\" in name or why_unwritable(name):
                 raise ValueError(
                     Sentence(
                         "{name!r} is not a file's name; give one such as requirements.txt", name=name[:80]

@@ -29,6 +29,7 @@ from orchestrator.supervisor.startup import ignore_signals, make_folders, read_s
 from orchestrator.supervisor.verdict import command_logs, rank_reports
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
+from orchestrator.supervisor.verdict.missing import explain_missing
 from orchestrator.supervisor.verdict.rules import classify, ended_by_peers, first_failure
 from orchestrator.supervisor.watch.disk import DiskWatch, is_full
 from orchestrator.supervisor.watch.finished_files import FinishedFiles
@@ -362,7 +363,9 @@ class Supervision:
             infra=infra,
             over_memory=limits.over_memory or memory.killed_at_limit(group),
             over_limit=limits.over_limit or self._over_disk,
-            at_limit=limits.met_processes(self._run, words) or explain_hidden_path(launch, errors.values()),
+            at_limit=limits.met_processes(self._run, words)
+            or explain_hidden_path(launch, errors.values())
+            or explain_missing(launch, errors.values()),
             hang=self._hang,
             unreaped=self._unreaped,
             oom_killed=memory.kernel_was_killing(now_s, group),

@@ -245,3 +245,18 @@ def test_arguments_of_a_script_without_dashes_are_answered_with_the_line_that_wa
     said = " ".join(answer_of(line, status=WRONG_USE).replace("\u2502", " ").split())
 
     assert f"Arguments of the script come after --: {meant}" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("berth run python train.py --lr 3e-4", "berth run -- python train.py --lr 3e-4"),
+        ("berth run -n fit -g2 bash run.sh", "berth run -n fit -g2 -- bash run.sh"),
+    ],
+)
+def test_a_program_without_dashes_is_answered_with_the_line_that_was_meant(
+    line: str, meant: str, answer_of
+) -> None:
+    said = " ".join(answer_of(line, status=WRONG_USE).replace("\u2502", " ").split())
+
+    assert f"A program comes after --: {meant}" in said

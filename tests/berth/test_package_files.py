@@ -22,6 +22,22 @@ def test_first_list_beside_a_script_is_sent_with_what_it_refers_to(tmp_path):
     assert sent.found
 
 
+def test_lists_in_a_folder_below_are_sent_by_their_paths(tmp_path):
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements.txt").write_text("-r requirements/gpu.txt\n-r ./requirements/../plain.txt\n")
+    (tmp_path / "requirements/gpu.txt").write_text(
+        "-r base.txt\n-c ../pins.txt\n-r ../../outside.txt\neinops\n"
+    )
+    for name in ("requirements/base.txt", "pins.txt", "plain.txt"):
+        (tmp_path / name).write_text("numpy\n")
+
+    sent = EnvironmentFiles.model_validate(beside(tmp_path / "train.py"))
+
+    assert list(sent.files) == [
+        "requirements.txt", "requirements/gpu.txt", "plain.txt", "requirements/base.txt", "pins.txt",
+    ]  # fmt: skip
+
+
 def test_lock_of_uv_is_sent_with_its_project(tmp_path):
     for name in ("uv.lock", "pyproject.toml", "requirements.txt"):
         (tmp_path / name).write_text("")

@@ -10,6 +10,7 @@ import pytest
 from berth.client import BerthError, pack_folder
 from berth.git_state import MOST_DIFF_BYTES, read_state
 from berth.job_fields import DIFF_FILE
+from berth.packing import links_left_out
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -37,6 +38,30 @@ def repository(tmp_path: Path) -> Path:
 def packed(folder: Path, *needed: str) -> dict[str, str]:
     with zipfile.ZipFile(BytesIO(pack_folder(folder, needed=needed))) as archive:
         return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def test_links_that_are_left_out_are_named_but_for_ignored_ones(tmp_path):
+    write(
+        tmp_path,
+        {
+            "shared/x.py": "", "set.csv": "1", "code/train.py": "", "code/runs/1/a.txt": "",
+            "code/.gitignore": "ignored\ndata/\n",
+        },
+    )  # fmt: skip
+    code = tmp_path / "code"
+    for link, target in [
+        ("lib", tmp_path / "shared"),
+        ("runs/set.csv", tmp_path / "set.csv"),
+        ("ignored", tmp_path / "shared"),
+        ("data", tmp_path / "shared"),
+        (".hidden", tmp_path / "set.csv"),
+        ("runs/latest", code / "runs/1"),
+        ("gone.csv", tmp_path / "no.csv"),
+    ]:
+        (code / link).symlink_to(target)
+
+    assert links_left_out(code) == ["lib", "runs/set.csv"]
+    assert list(packed(code)) == ["train.py", "runs/1/a.txt"]
 
 
 def test_ignore_files_of_every_folder_leave_files_out(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from berth.arguments import WrongUse
 from berth.cli.job_options import read_options
-from berth.cli.submitting import choose_code, from_git
+from berth.cli.submitting import choose_code, from_git, submit
 from berth.client import Berth, BerthError, Spec
 from berth.job_fields import started_words
 from tests.jobs.repositories import make_repository
@@ -24,6 +24,26 @@ def _in_a_project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("fit", "Was fit.py meant?"),
+        ("python fit.py", "To run a program: berth run -- python fit.py"),
+        ("fits", ""),
+    ],
+)
+def test_a_name_without_a_file_is_answered_with_what_was_meant(code, hint, tmp_path):
+    (tmp_path / "fit.py").touch()
+
+    with pytest.raises(BerthError) as refused:
+        submit(NOBODY, code, {})
+
+    assert (
+        str(refused.value)
+        == f"There is no file {code!r} here; name a script, an archive or a folder. {hint}".strip()
+    )
+
+
+@pytest.mark.parametrize(
     ("code", "given", "words", "chosen"),
     [
         ("train.py", {}, ["--lr", "1"], ("train.py", {"args": ["--lr", "1"]})),
@@ -32,6 +52,16 @@ def _in_a_project(tmp_path, monkeypatch):
         (None, {}, ["accelerate", "launch"], (".", {"command": ["accelerate", "launch"]})),
         (None, {"command": ["make"]}, ["all"], (".", {"command": ["make"], "args": ["all"]})),
         (".", {}, ["--lr", "1"], (".", {"args": ["--lr", "1"]})),
+        (".", {}, ["fit", "--lr", "1"], (".", {"args": ["fit", "--lr", "1"]})),
+        (".", {}, ["bash", "run.sh"], (".", {"command": ["bash", "run.sh"]})),
+        (".", {}, ["./run.sh"], (".", {"command": ["./run.sh"]})),
+        (
+            ".",
+            {"entrypoint": "cli.py"},
+            ["make", "1"],
+            (".", {"entrypoint": "cli.py", "args": ["make", "1"]}),
+        ),
+        ("cli.py", {}, ["make", "1"], ("cli.py", {"args": ["make", "1"]})),
     ],
 )
 def test_words_after_the_dashes_are_arguments_or_else_the_command(code, given, words, chosen):

@@ -259,6 +259,18 @@ def test_files_that_are_sent_beside_the_code_count_like_files_in_it():
     assert unneeded == Wanted(JobSpec())
 
 
+def test_lists_that_are_sent_from_folders_refer_to_each_other_from_where_they_lie():
+    files = {
+        "requirements.txt": "-r requirements/gpu.txt\n",
+        "requirements/gpu.txt": "-r base.txt\n-r ../more.txt\n",
+        "requirements/base.txt": "einops\n",
+        "more.txt": "rich\n",
+    }
+
+    assert lines(wanted({}, environment={"files": files, "found": True})) == ("einops", "rich")
+    assert lines(wanted(files)) == ("einops", "rich")
+
+
 def test_registered_interpreter_is_an_environment_by_its_name():
     assert wanted({}, environment="torch-2.8").spec.python == "torch-2.8"
     assert wanted({"requirements.txt": "einops\n"}, python="torch-2.8").declared is None

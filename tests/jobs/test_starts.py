@@ -189,6 +189,32 @@ def test_the_only_script_of_an_upload_starts_where_nothing_else_is_named(ada):
         submit(ada, {"main.py": ""}, entrypoint="train.py")
 
 
+def test_files_of_a_project_that_no_job_starts_are_not_its_only_script(ada):
+    files = {"setup.py": "", "conftest.py": "", "src/pkg/__init__.py": "", "src/pkg/train.py": "print(1)"}
+
+    assert submit(ada, {"setup.py": "", "fit.py": "print(1)"}).job.spec.entrypoint == "fit.py"
+    assert submit(ada, files).job.spec.entrypoint == "src/pkg/train.py"
+    with pytest.raises(Malformed, match=r"no file 'train\.py'"):
+        submit(ada, {"setup.py": "print(1)"})
+
+
+@pytest.mark.parametrize(
+    ("files", "choices"),
+    [
+        ({"src/pkg/__init__.py": "", "src/pkg/train.py": "", "src/pkg/net.py": ""}, "berth run -m pkg.train"),
+        ({"src/train.py": "", "src/net.py": ""}, "berth run . -e src/train.py"),
+        ({"lib/a/__init__.py": "", "lib/a/b/__init__.py": "", "lib/a/b/train.py": "", "x/y.py": ""}, "berth run -m a.b.train --workdir lib"),
+        ({"main.py": "", "eval.py": "", "setup.py": ""}, "berth run . -e eval.py; berth run . -e main.py"),
+        ({"pyproject.toml": "[project.scripts]\nx-fit = 'x:main'\n", "x.py": "", "y.py": ""}, "berth run -- x-fit; berth run . -e x.py; berth run . -e y.py"),
+    ],
+)  # fmt: skip
+def test_an_upload_without_the_script_is_answered_with_what_it_has(ada, files, choices):
+    with pytest.raises(Malformed) as refused:
+        submit(ada, files)
+
+    assert str(refused.value).endswith(f"as entrypoint. It has: {choices}.")
+
+
 PROJECT = {
     "pyproject.toml": "[project]\nname = 'x'\n[project.scripts]\nx-train = 'x.cli:app.main [fast]'\n",
     "src/x/__init__.py": "",
@@ -204,6 +230,15 @@ CALL = "import sys; sys.argv[0] = 'x-train'; from x.cli import app; sys.exit(app
         ({f"code/{name}": text for name, text in PROJECT.items()}, {"workdir": "code"}),
         (
             {**PROJECT, "pyproject.toml": "[tool.poetry.scripts]\nx-train = 'x.cli:app.main'\n"},
+            {},
+        ),
+        (
+            {
+                "setup.py": "from setuptools import setup; setup()",
+                "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    x-train = x.cli:app.main\n",
+                "src/x/__init__.py": "",
+                "src/x/cli.py": "",
+            },
             {},
         ),
     ],
@@ -253,7 +288,7 @@ def test_a_project_file_that_no_parser_takes_is_refused_with_a_sentence(ada, tex
 
 @pytest.mark.parametrize("text", ["[project.scripts]\nx-train = 1\n", "project = 3\n", "[project]\n"])
 def test_a_project_that_declares_no_such_program_leaves_the_command_as_it_is(ada, text):
-    with pytest.raises(Impossible, match="There is no program 'x-train'"):
+    with pytest.raises(Impossible, match=r"There is no program 'x-train', .* ask for that: --with PACKAGE\."):
         submit(ada, {"pyproject.toml": text, "a.txt": ""}, command=["x-train"])
 
 
@@ -270,6 +305,27 @@ def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_abou
     warnings = submit(ada, {"run.sh": script, "train.py": ""}, command=["bash", "run.sh"]).warnings
 
     assert any("does not wait for it" in warning for warning in warnings) == is_warned
+
+
+@pytest.mark.parametrize(
+    ("script", "command", "warning"),
+    [
+        ("python prep.py\npython train.py\n", ["bash", "run.sh"], "begin it with: set -e"),
+        ("CUDA=1 python3 prep.py\ntorchrun train.py --x\n", ["./run.sh"], "begin it with: set -e"),
+        ("#!/bin/bash\nset -euo pipefail\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
+        ("#!/bin/sh -e\npython prep.py\npython train.py\n", ["./run.sh"], None),
+        ("python prep.py\npython train.py\n", ["bash", "-ex", "run.sh"], None),
+        ("python prep.py && python train.py\n", ["bash", "run.sh"], None),
+        ("python prep.py || exit 1\npython train.py\n", ["bash", "run.sh"], None),
+        ("cd src\npython train.py\n", ["bash", "run.sh"], None),
+        ("set -e\r\npython train.py\r\n", ["bash", "run.sh"], "sed -i 's/\\r$//' run.sh"),
+    ],
+)
+def test_a_shell_script_is_warned_about_that_would_go_wrong(ada, script, command, warning):
+    warnings = submit(ada, {"run.sh": script, "train.py": ""}, command=command).warnings
+
+    assert len(warnings) == (warning is not None), warnings
+    assert warning is None or warning in warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,11 @@ def test_lines_and_their_rest_join_over_chunks():
 
 def test_states_of_a_bar_can_be_lines():
     assert split_lines(b"1%\r2%\r", at_returns=True) == ([b"1%", b"2%"], b"")
+    assert split_lines(b"1%\x1b[1G2%\x1b[G3", at_returns=True) == ([b"1%", b"2%"], b"3")
+
+
+def test_a_line_that_a_cursor_overwrites_shows_its_last_state():
+    assert display_text(b"step 1\x1b[1Gstep 2\x1b[2K\x1b[0Gstep 3\n") == "step 3\n"
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 40), max_size=10))

@@ -99,11 +99,35 @@ def test_names_that_hide_modules_are_warned_about():
         ("run.sh", b"set -e\npython train.py\n", "berth run -- bash 'run.sh'"),
         ("run", b"#!/usr/bin/env bash\npython train.py\n", "is a shell script"),
         ("nb.ipynb", b'{"cells": []}', "jupyter nbconvert --to script 'nb.ipynb'"),
+        ("Makefile", b"all:\n\tpython train.py\n", "start it as a command: berth run -- make"),
+        ("fit.jl", b"for i in 1:3 println(i) end\n", "berth run -- julia 'fit.jl'"),
+        ("fit.R", b"x <- function(a) { a }\n", "berth run -- Rscript 'fit.R'"),
+        ("fit", b'#!/usr/bin/env perl -w\nprint "x";\n', "berth run -- perl 'fit'"),
+        ("fit", b"#!/usr/local/bin/lua5.4\nlocal x = 1\n", "berth run -- lua5.4 'fit'"),
+        ("main.cpp", b"int main() { return 0; }\n", "'main.cpp' has to be compiled"),
+        ("config.json", b'{"lr": 0.1}', "'config.json' is no script; name the one that starts"),
     ],
 )
 def test_what_is_no_python_is_refused_with_what_to_do(name, data, sentence):
     with pytest.raises(Malformed, match=re.escape(sentence)):
         check_script(name, data)
+
+
+def test_problems_of_python_end_with_one_sign_and_stay_warnings():
+    (warning,) = check_script("old.py", b"#!/usr/bin/env python2\nprint 'x'\n")
+
+    assert warning.endswith("Did you mean print(...)?.") is False
+    assert "Missing parentheses" in warning
+
+
+def test_a_notebook_that_became_a_script_is_warned_about():
+    converted = b"# In[1]:\nget_ipython().system('pip install -q click')\nprint(1)\n"
+
+    assert "berth run --with ipython -- ipython fit.py" in check_script("fit.py", converted)[0]
+    assert (
+        check_script("fit.py", b"try:\n    get_ipython().run_line_magic('a', '')\nexcept NameError: pass\n")
+        == []
+    )
 
 
 def test_python_of_any_name_is_taken():

@@ -313,7 +313,7 @@ subprocess.CalledProcessError: Command '['python', 'fit.py']' returned non-zero 
             "Command '['./tool']' returned non-zero exit status 2.",
             "tool: no such file\n",
             "user_error",
-            "The script raised CalledProcessError: Command '['./tool']' returned non-zero exit status 2. on rank 0.",
+            "The script raised CalledProcessError: Command '['./tool']' returned non-zero exit status 2 on rank 0.",
         ),
         (
             "Command '['python', 'fit.py']' died with <Signals.SIGKILL: 9>.",
@@ -536,6 +536,23 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
             "The script ended itself on rank 0: No such option: --x.",
         ),
         ("Error: disk\nstep 5 loss 0.5\n", "The script ended with exit code 2 on rank 0."),
+        (
+            "Usage: t.py [OPTIONS]\nTry 't.py --help' for help.\n\u256d\u2500 Error \u2500\u256e\n\u2502 Missing command.   \u2502\n\u2570\u2500\u2500\u256f\n",
+            "The script ended with exit code 2 on rank 0. Its log says: Missing command.",
+        ),
+        (
+            "epoch 3/3 loss 0.5\nrun.sh: line 4: ./evaluate: No such file or directory\n",
+            "The script ended with exit code 2 on rank 0. Its log says: run.sh: line 4: ./evaluate: No such file or directory.",
+        ),
+        (
+            "Primary config directory not found.\nCheck that it exists\n\nSet HYDRA_FULL_ERROR=1 for a stack trace.\n",
+            "The script ended with exit code 2 on rank 0. Its log says: Primary config directory not found.",
+        ),
+        (
+            "\x1b[0;31mModuleNotFoundError\x1b[0m: No module named 'matplotlib'\n",
+            "The script ended with exit code 2 on rank 0. Its log says: ModuleNotFoundError: No module named 'matplotlib'.",
+        ),
+        ("step 9\nval error: 0.3\nbye\n", "The script ended with exit code 2 on rank 0."),
     ],
 )
 def test_wrong_options_are_told_in_the_words_of_the_scripts_parser(tail: str, sentence: str) -> None:

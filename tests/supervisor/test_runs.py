@@ -726,6 +726,63 @@ def test_a_file_missing_elsewhere_is_just_missing(make_attempt: MakeAttempt) -> 
     assert "Jobs do not see" not in attempt.record()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("script", "advice"),
+    [
+        ("open('configs/base.yaml')", "Only train.py was uploaded; to upload the files beside it too: berth run . -e train.py."),
+        ("import lab_of_mine", "If lab_of_mine lies beside it, upload its folder: berth run . -e train.py."),
+        ("import lab_of_mine.data", "name that: berth run --with PACKAGE train.py."),
+        ("import os; os.environ['LAB_KEY']", "The job has no variable LAB_KEY: give it with --env LAB_KEY=VALUE, or as a secret"),
+    ],
+)  # fmt: skip
+def test_what_a_script_missed_is_answered_with_how_to_give_it(
+    make_attempt: MakeAttempt, script: str, advice: str
+) -> None:
+    attempt = make_attempt(script)
+
+    attempt.run()
+
+    assert advice in attempt.record()["detail"]
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+@pytest.mark.parametrize(
+    "script", ["import os; os.makedirs('/data-of-a-lab/out')", "open('/usr/results.txt', 'w')"]
+)
+def test_a_place_outside_of_the_jobs_folders_is_answered_with_where_to_write(
+    make_attempt: MakeAttempt, script: str
+) -> None:
+    attempt = make_attempt(script, level=1)
+
+    attempt.run()
+
+    assert "A job writes in its own folders alone: instead of /" in attempt.record()["detail"], (
+        attempt.record()
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["open('/no-such/data.csv')", "{}['LAB_KEY']", "raise FileNotFoundError('no data')", "import train.x"],
+)
+def test_what_nobody_forgot_to_give_has_no_advice(make_attempt: MakeAttempt, script: str) -> None:
+    attempt = make_attempt(script)
+
+    attempt.run()
+
+    assert attempt.record()["detail"].endswith("on rank 0."), attempt.record()["detail"]
+
+
+def test_a_file_missing_in_a_folder_is_no_matter_of_the_upload(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("import lib.x\nopen('configs/base.yaml')")
+    (attempt.work / "lib").mkdir()
+    (attempt.work / "lib/x.py").write_text("")
+
+    attempt.run()
+
+    assert attempt.record()["detail"].endswith("'configs/base.yaml' on rank 0.")
+
+
 @pytest.mark.usefixtures("needs_bwrap")
 def test_an_interpreter_and_entry_below_a_hidden_folder_stay_visible(
     make_attempt: MakeAttempt, tmp_path: Path

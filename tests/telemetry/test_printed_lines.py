@@ -45,6 +45,7 @@ def values_of(parser: LineParser, line: str) -> LineValues:
         ("step   12/19560 | loss 7.123 (+nanz)| norm 1.5 (+nanz)| lr 1.2e-05 | 512.1 ms", 12, 19560, {"loss": 7.123, "norm": 1.5, "lr": 1.2e-05}),
         ("\x1b[32mstep 3\x1b[0m loss \x1b[1m0.5\x1b[0m", 3, None, {"loss": 0.5}),
         ("10%\r20%\rstep 4 loss 1.5", 4, None, {"loss": 1.5}),
+        ("\x1b[2K\x1b[1Gstep 3 loss 2\x1b[2K\x1b[1Gstep 4 loss 1.5", 4, None, {"loss": 1.5}),
         ("global_step: 9, eval/accuracy: 91.2%", 9, None, {"eval/accuracy_percent": 91.2}),
     ],
 )  # fmt: skip
@@ -91,6 +92,30 @@ def test_values_without_any_step_are_counted():
     assert [values_of(parser, "{'loss': 0.5}").step for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "code",
+    ['print "epoch 5"', 'print("step 7/10 loss 0.5"', "epoch 3/10, loss=0.2", "train(epoch=9, loss=0.5)"],
+)
+def test_the_code_of_a_syntax_error_is_no_progress(code):
+    parser = LineParser()
+    lines = ['  File "/job/train.py", line 2', f"    {code}", "    ^^^^^^^^", "SyntaxError: invalid syntax"]
+
+    assert [parser.feed(line) for line in lines] == [None] * 4
+    assert values_of(parser, "step 1/3 loss 0.5").step == 1
+
+
+def test_the_line_behind_the_stacks_of_a_watchdog_is_read():
+    parser = LineParser()
+    for line in (
+        "Timeout (0:00:05)!",
+        "Thread 0x7f (most recent call first):",
+        '  File "a.py", line 3 in step',
+    ):
+        assert parser.feed(line) is None
+
+    assert values_of(parser, "step 1/3 loss 0.5").step == 1
+
+
 @pytest.mark.code("B47")
 def test_nan_and_infinity_are_values():
     found = values_of(LineParser(), "step 5 loss nan norm inf drop -inf").values
@@ -116,7 +141,7 @@ def test_no_line_of_common_pieces_stops_the_reader(line):
         assert all(isinstance(value, float) for value in found.values.values())
 
 
-@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, ", "fold 1", "fold  ", "第1", "第1/", "轮", "损失1", "époque "])  # fmt: skip
+@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|", "loading a-b ", "model is ", "loaded ", "Trial 1", "Trial 1 finished with values: [1, ", "[CV 1/3] END ....a=1;, ", "1% (1 of 2) |", "|███| 1/2 [1%] in ", "fold 1", "fold  ", "第1", "第1/", "轮", "损失1", "époque "])  # fmt: skip
 def test_hostile_lines_take_linear_time(piece):
     """A pattern that searched again from each place would take sixteen times as long for four times the line."""
     short, long = (piece * (size // len(piece)) for size in (LONGEST_LINE // 4, LONGEST_LINE))

@@ -10,11 +10,14 @@ from orchestrator.agent.telemetry.vocabulary import (
     DATA_BARS,
     EVALUATION,
     NEUTRAL_IN_BARS,
+    PLURAL_BATCHES,
     STEP_RATES,
     TRAINING_BARS,
+    is_measure,
 )
 
 _WORDS = re.compile(r"[^\W\d]+")
+_NAMES = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _BYTES = re.compile(r"\b[kKMGT]?i?B/s|\bfiles?/s|examples/s")
 _OF = re.compile(r"[kKM]?/")  # tqdm with unit_scale: "3.20k/6.40k"
 _SAMPLE_RATES = frozenset({"samples", "images"})
@@ -40,6 +43,8 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
     builder = Builder()
     counted = _describe(builder, before)
     if counted is None or _BYTES.search("".join(texts[bar + 2 :])):
+        return None
+    if counted == "batches" and not any(map(is_measure, _NAMES.findall("".join(texts[bar + 2 :])))):
         return None
     place = Slot(bar, bar + 1, read_scale(texts[bar + 1]), read_scale(texts[bar + 2]))
     if counted == "epochs" or "epoch/s" in whole or "s/epoch" in whole:
@@ -74,8 +79,10 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
     if any(word in EVALUATION or word in DATA_BARS for word in words):
         return None
     others = [word for word in words if word not in named and word not in NEUTRAL_IN_BARS]
-    if others and others[0] not in TRAINING_BARS:
+    if others and others[0] not in TRAINING_BARS and others[0] not in PLURAL_BATCHES:
         return None
+    if others and others[0] in PLURAL_BATCHES:
+        return "batches"
     counts_epochs = builder.epoch is None and others and set(others) <= {"epoch", "epochs"}
     return "epochs" if counts_epochs and "#" not in "".join(before) else "steps"  # "Epoch #1: 5%"
 

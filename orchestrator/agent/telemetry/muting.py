@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 MOST_LINES = 500  # of one dump: an unclosed bracket must not hide a training
 
+FRAME = '  File "'  # above a line of code, also where no "Traceback" stands above: a syntax error
+_CODE = "    "
+
 OPEN_ENDS = (",", "(", "{", "[")  # endings of lines that continue on the next
 _ENTRY = re.compile(r"""\s*+(?:['"]?[\w./-]{1,99}['"]?\s?[:=(]|[)\]}])|.*[,(\[{]\s{0,9}$""")
 
@@ -19,11 +22,12 @@ class Muting:
 
     lines: int = 0  # remaining lines that a dump may have
     traceback: bool = False
+    code: bool = False  # the lines below a frame
 
     @property
     def active(self) -> bool:
         """Whether lines are being skipped."""
-        return self.lines > 0 or self.traceback
+        return self.lines > 0 or self.traceback or self.code
 
     def covers(self, line: str) -> bool:
         """Whether this line belongs to the skipped block; ends the block if it does not."""
@@ -31,6 +35,10 @@ class Muting:
             # The frames are indented; the first line that is not is the error.
             self.traceback = line[:1] in (" ", "\t", "")
             return True
+        if self.code:
+            self.code = line.startswith(_CODE)
+            if self.code or self.lines <= 0:
+                return self.code
         self.lines -= 1
         if line[:1] in (")", "]", "}"):
             self.lines = 0

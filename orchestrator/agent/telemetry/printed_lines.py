@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 from orchestrator.agent.telemetry.bars import read_bar
 from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
+from orchestrator.agent.telemetry.fits import HINT as FIT_HINT
+from orchestrator.agent.telemetry.fits import read_fit
 from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
 from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
-from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
+from orchestrator.agent.telemetry.muting import FRAME, MOST_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part, read_shape
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
@@ -31,7 +33,7 @@ from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 MOST_TOTAL = 10**18
-HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT)
+HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT, FIT_HINT)
 ALL_HINTS = (*HINTS, *FOREIGN_HINTS)
 SHAPES = 1024  # cached, over all runs
 
@@ -79,7 +81,7 @@ def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_trial(texts) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
+        read_trial(texts) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
     )  # fmt: skip
 
 
@@ -116,6 +118,9 @@ class LineParser:
         if not line or (self.muting.active and self.muting.covers(line)):
             if self.progress.heading == BEST:
                 self.progress.heading = ""
+            return None
+        if line.startswith(FRAME):
+            self.muting.code = True
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()

@@ -50,6 +50,7 @@ class Progress:
     bar_epoch: float | None = None
     bar_only_ends: bool = True
     bar_is_whole: bool = False  # it counts over all epochs
+    has_epoch_bar: bool = False  # another bar counts the epochs
 
     def note_epoch(self, epoch: float, total: int | None, *, last: bool = False) -> None:
         """Take the epoch of a line.
@@ -95,6 +96,7 @@ class Progress:
         if self.position_epoch is None and math.isfinite(finished):
             self.epoch = finished
         self.total_epochs = total or self.total_epochs
+        self.has_epoch_bar = True
 
     def count_epoch(self) -> int | None:
         """The step for scripts that print once per epoch and name no step; a fractional epoch does not count."""
@@ -229,7 +231,8 @@ class Progress:
         in_epoch = self.announced and not self.bar_is_whole
         if in_epoch and self.epoch is not None and self.epoch.is_integer():
             rounds = max(rounds, int(self.epoch) - self.first_epoch)
-        whole = max(rounds + 1, self.total_epochs or 1 if in_epoch else 1) * total
+        is_part = in_epoch or (self.has_epoch_bar and not self.bar_is_whole)
+        whole = max(rounds + 1, self.total_epochs or 1 if is_part else 1) * total
         return self.move(rounds * total + at, whole, unit)
 
     def _is_better(self, total: int, has_values: bool) -> bool:

@@ -12,6 +12,7 @@ BAR = "\u25ae"  # replaces the graphic of a progress bar, which changes from lin
 NUMBER = "\x01"  # replaces a number in a joined shape
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]{0,64}[A-Za-z]")
+_FIRST_COLUMN = re.compile(r"\x1b\[[01]?G")
 _GROUPS = ",_\u00a0\u202f"  # between thousands
 _PADDING = re.compile(r"[ \t]{2,40}+(?=[-+.\d])")
 # Digits within a word are text: v2, mAP50-95, gpt-2, layer.0, Acc@1.  The character class at the start makes the search
@@ -37,6 +38,12 @@ _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
 _DRAWN_BAR = re.compile(
     r"(?:\|[#\u2588-\u258f\u2591-\u2593 ]{8,200}+\||\[[#=>.\u2588-\u258f\u2591-\u2593 -]{8,200}+\])(?=\s{0,3}\(?\d{1,15}\s?/\s?\d)"
 )
+# "train |████    | 12/60 [20%] in 1s", with a spinner behind its bar while it moves
+_ALIVE_BAR = re.compile(
+    r"\|[\u2580-\u259f\u2800-\u28ff ]{3,200}\|(?: [^\s\w|]{1,20})? (?=\d{1,18}/\d{1,18} \[\d)"
+)
+# " 82% (33 of 40) |######    | Elapsed Time: 0:00:01"
+_PROGRESSBAR2 = re.compile(r"(?:\d{1,3}|N/A)% \((\d{1,18}) of (\d{1,18})\) \|[^|]{0,400}\|")
 _FULL_WIDTH = str.maketrans(
     "\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000\u3001\u3010\u3011\uff05", ":,()=|; ,[]%"
 )
@@ -55,7 +62,7 @@ def visible_text(line: str) -> str:
             line = _ORDINAL.sub(r" \2 \1 ", line)
         line = _BEFORE_NUMBER.sub(r"\1 ", line)
     if "\x1b" in line:
-        line = _COLOURS.sub("", line)
+        line = _COLOURS.sub("", _FIRST_COLUMN.sub("\r", line))
     if "\r" in line:
         line = line.rpartition("\r")[2]
     return line.replace("\b", "") if "\b" in line else line
@@ -80,6 +87,10 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _LINE_BAR.sub(f"{BAR} ", line)
     elif "[=" in line or ".]" in line:
         line = _KERAS_BAR.sub(BAR, line)
+    elif "%] in " in line:
+        line = _ALIVE_BAR.sub(f"{BAR} ", line)
+    elif "% (" in line:
+        line = _PROGRESSBAR2.sub(rf"{BAR} \1/\2 ", line)
     if BAR not in line and "/" in line and ("|" in line or "[" in line):
         line = _DRAWN_BAR.sub(f"{BAR} ", line, 1)
     if "  " in line:

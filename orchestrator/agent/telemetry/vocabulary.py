@@ -18,7 +18,7 @@ EPISODES = _words("episode")  # they count as epochs only where a line names nei
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
-ENDS_OF_EPOCHS = _words("num_epochs max_epochs total_epochs num_train_epochs n_epochs")
+ENDS_OF_EPOCHS = _words("epochs num_epochs max_epochs total_epochs num_train_epochs n_epochs")
 # "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
@@ -54,8 +54,9 @@ TRAINING_BARS = (
     | EPOCHS
     | EPISODES
     | EPOCH_COUNTS
-    | _words("progress steps step iters iter iterations iteration batch it")
+    | _words("progress steps step iters iter iterations iteration batch it updates")
 )
+PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
 NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
 STEP_RATES = STEP_COUNTS
@@ -68,7 +69,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
@@ -128,6 +129,8 @@ _COMMON_HINTS = (
     "%|",
     "batch",
     "s/it",
+    "%] in ",
+    "% (",
     "update",
     "\u2501",
     "[=",

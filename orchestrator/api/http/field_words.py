@@ -253,7 +253,7 @@ IN_ONE: Mapping[str, Mapping[str, str]] = {
     "DeviceOut": {"name": "the product's name"},
     "ActOut": {"method": "the HTTP method", "path": "the address", "body": "the body to send"},
     "EnvironmentFiles": {
-        "files": "the text of each file, by name: a list of requirements, a lock, a project file"
+        "files": "the text of each file, by name: a list of requirements, a lock, a project file; what it refers to may be a path below, requirements/base.txt"
     },
     "EventOut": {"from": "the state before; null: it was not there", "to": "the state since then"},
     "EventsAfter": {"after": "the number of the last event that you have"},

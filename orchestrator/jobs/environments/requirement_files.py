@@ -1,5 +1,6 @@
 """Reads requirements files as pip writes them, with the files and indexes that they name."""
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ def _take_option(found: _Found, name: str, where: str, line: str, read: Read, de
 def _take_file(
     found: _Found, name: str, where: str, value: str, read: Read, deep: int, *, constrains: bool
 ) -> None:
-    path = str(PurePosixPath(name).parent / value) if "/" in name else value.removeprefix("./")
+    path = posixpath.normpath(PurePosixPath(name).parent / value)
     text = read(path)
     if text is None:
         raise refused(

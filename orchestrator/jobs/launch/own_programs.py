@@ -1,5 +1,6 @@
-"""Programs that a job's own project declares in its pyproject.toml, as ``pip install`` would make them."""
+"""Programs that a job's own project declares in pyproject.toml or setup.cfg, as ``pip install`` would make them."""
 
+import configparser
 import os
 import re
 import tomllib
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.jobs.launch.start import PROJECT
+from orchestrator.jobs.launch.start import PROJECT, SETUP_CFG
 from orchestrator.store.files.untrusted import open_beneath
 
 MOST_BYTES = 1 << 20  # of one file
@@ -31,9 +32,9 @@ def python_command(command: Sequence[str], folder: str, bundle: Path) -> list[st
     if "/" in program:
         return None
     for place in dict.fromkeys([folder, "."]):
-        entry = _entry_point(text_of(bundle, f"{place}/{PROJECT}"), program)
-        if entry is not None:
-            module, function = entry
+        match = _ENTRY_POINT.fullmatch(_declared(bundle, place).get(program, ""))
+        if match is not None:
+            module, function = match[1], match[2]
             first = function.partition(".")[0]
             path = "" if place == folder else _PATH.format(place=os.path.relpath(place, folder))
             start = _START.format(path=path, program=program, module=module, first=first, function=function)
@@ -50,18 +51,34 @@ def text_of(bundle: Path, name: str) -> str:
         return ""
 
 
-def _entry_point(text: str, program: str) -> tuple[str, str] | None:
-    """The module and the function that a project's program calls."""
+def declared(bundle: Path, folder: str) -> list[str]:
+    """The names of the programs that the projects of a folder and of the whole upload declare."""
+    return sorted({name for place in {folder, "."} for name in _declared(bundle, place)})
+
+
+def _declared(bundle: Path, place: str) -> dict[str, str]:
+    """By program, what the project of a folder says that it calls."""
+    programs = _of_setup_cfg(text_of(bundle, f"{place}/{SETUP_CFG}"))
     try:
-        project: Any = tomllib.loads(text)
+        project: Any = tomllib.loads(text_of(bundle, f"{place}/{PROJECT}"))
     except (ValueError, RecursionError):  # ValueError: no TOML, or a number of too many digits
-        return None
-    for names in _TABLES:
+        return programs
+    for names in reversed(_TABLES):
         table = project
         for name in names:
             table = table.get(name) if isinstance(table, dict) else None
-        target = table.get(program) if isinstance(table, dict) else None
-        match = _ENTRY_POINT.fullmatch(target) if isinstance(target, str) else None
-        if match is not None:
-            return match[1], match[2]
-    return None
+        if isinstance(table, dict):
+            programs |= {name: target for name, target in table.items() if isinstance(target, str)}
+    return programs
+
+
+def _of_setup_cfg(text: str) -> dict[str, str]:
+    """The programs of the older file of setuptools: lines ``x-train = x.cli:main`` below ``console_scripts``."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return {}
+    lines = parser.get("options.entry_points", "console_scripts", fallback="").splitlines()
+    parts = (line.partition("=") for line in lines)
+    return {name.strip(): target for name, _, target in parts if name.strip()}

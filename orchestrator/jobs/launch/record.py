@@ -19,7 +19,7 @@ from orchestrator.jobs import (
 from orchestrator.jobs.launch import images, interpreters, isolation, own_programs, session_programs, trainers
 from orchestrator.jobs.launch.images import ImageRecord, Inside
 from orchestrator.jobs.launch.resume import Resume
-from orchestrator.jobs.launch.start import PROJECT, SRC, Started, python_of, script_path, started
+from orchestrator.jobs.launch.start import PROJECT_FILES, SRC, Started, python_of, script_path, started
 from orchestrator.jobs.planned_memory import CONTEXT_BYTES
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Lease, Network
@@ -206,7 +206,10 @@ def _path_of_project(job: Job, folder: JobFolder, image: Inside | None = None) -
     places = dict.fromkeys([job.spec.folder, "."])
     bundle = settings.HOME.bundles / job.bundle
     found = [
-        place for place in places if (bundle / place / PROJECT).is_file() and (bundle / place / SRC).is_dir()
+        place
+        for place in places
+        if (bundle / place / SRC).is_dir()
+        and any((bundle / place / name).is_file() for name in PROJECT_FILES)
     ]
     own = [image.env["PYTHONPATH"]] if image and image.env.get("PYTHONPATH") else []
     return (

@@ -11,7 +11,9 @@ from orchestrator.models import Pool
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.supervisor.ranks.command import SYSTEM_PATH
 
-PROJECT, SRC = "pyproject.toml", "src"  # a project with both has its packages below the second
+PROJECT, SETUP_CFG = "pyproject.toml", "setup.cfg"
+PROJECT_FILES = (PROJECT, SETUP_CFG, "setup.py")  # any of them makes a folder a project
+SRC = "src"  # a project with this folder has its packages below it
 
 
 class CannotLaunch(OrchestratorError):

@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol, cast
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.exceptions import Malformed, NotFound, Sentence, TooLarge
+from orchestrator.exceptions import Malformed, NotFound, TooLarge
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, starts
 from orchestrator.live import wakeups
@@ -137,12 +137,10 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
     if spec.entrypoint is None:
         if not requests.declares(spec, stored.sha256):
             starts.check_command(spec, paths, settings.HOME.bundles / stored.sha256)
-        return starts.background_warning(spec, settings.HOME.bundles / stored.sha256)
+        folder = settings.HOME.bundles / stored.sha256
+        return [*starts.background_warning(spec, folder), *starts.shell_warnings(spec, folder)]
     if spec.entrypoint not in paths:
-        sentence = Sentence(
-            "The upload has no file {entrypoint!r}; name the script to run as entrypoint.",
-            entrypoint=spec.entrypoint,
-        )
+        sentence = starts.no_script(spec, paths, settings.HOME.bundles / stored.sha256)
         raise Malformed(sentence, fields={"entrypoint": [sentence]})
     with _problems_of_field("entrypoint"):
         return _check_entry(spec.entrypoint, stored)

@@ -16,6 +16,16 @@ from orchestrator.store.bundles.scripts import SHELL_SUFFIXES
 MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
 _IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
+# A line that starts a stage, and does not say what happens if it fails.
+_RUNS_PYTHON = re.compile(
+    r"^[ \t]{0,99}(?:[A-Z_][A-Z0-9_]{0,99}=\S{0,200} ){0,9}(?:python[\d.]{0,5}|torchrun|accelerate|deepspeed|uv run)\s(?![^\n]*(?:&&|\|\||&[ \t]{0,99}$))",
+    re.MULTILINE,
+)
+_ENDS_AT_FAILURE = re.compile(
+    r"^[ \t]{0,99}set[ \t]+(?:-[a-z]{0,9}e|-o[ \t]+errexit|-[a-z]{1,9}[ \t]+-[a-z]{0,9}e)|^#![^\n]{0,99} -[a-z]{0,9}e|\$\?|\btrap\b",
+    re.MULTILINE,
+)
+_OPTION_E = re.compile(r"-[a-z]{0,9}e[a-z]{0,9}$")
 TEMPORARY = PurePosixPath("/tmp")  # noqa: S108 -- named, not used
 _FILE_URL = r"(?:file:(?://(?:localhost)?)?)?"
 _IN_OPTION = re.compile(rf"(?:^|[=,\[(\"']){_FILE_URL}({TEMPORARY}(?:/[^,\])\"']*)?)(?=[,\])\"']|$)")
@@ -23,16 +33,65 @@ _IN_SHELL_LINE = re.compile(
     rf"(?:^|[\s=<>,(\"']){_FILE_URL}({TEMPORARY}(?:/[^\s,;&|<>)\"'`]*)?)(?=[\s,;&|<>)\"'`]|$)"
 )
 _SHELL_LINE_NEXT = re.compile(r"-[a-z]{0,9}c")  # bash -c, sh -lc
+# Python files of projects that no job starts.
+_NO_SCRIPTS = frozenset({"setup.py", "conftest.py", "noxfile.py", "__init__.py"})
+MOST_CHOICES = 3
 _SHELLS = {".py": "python", ".sh": "bash"}
 
 
 def only_script(paths: Sequence[str]) -> str:
     """The only script at the top level, or train.py if there are several; empty if nothing says which."""
-    scripts = [path for path in paths if PurePosixPath(path).suffix == ".py"]
+    scripts = _scripts(paths)
     top = [path for path in scripts if "/" not in path] or scripts
     if len(top) == 1:
         return top[0]
     return DEFAULT_SCRIPT if DEFAULT_SCRIPT in top else ""
+
+
+def _scripts(paths: Collection[str]) -> list[str]:
+    """The Python files that may be meant to start."""
+    names = ((path, PurePosixPath(path)) for path in sorted(paths))
+    return [path for path, name in names if name.suffix == ".py" and name.name not in _NO_SCRIPTS]
+
+
+def no_script(spec: JobSpec, paths: Collection[str], bundle: Path) -> Sentence:
+    """The sentence for an upload without the script that the job starts: with what it has instead, if that is clear.
+
+    Args:
+        bundle: the folder of the job's code.
+    """
+    script = spec.entrypoint or DEFAULT_SCRIPT
+    programs = own_programs.declared(bundle, spec.folder)
+    of_name = [path for path in _scripts(paths) if PurePosixPath(path).name == PurePosixPath(script).name]
+    scripts = of_name or [path for path in _scripts(paths) if "/" not in path]
+    choices = [f"berth run -- {program}" for program in programs[:MOST_CHOICES]]
+    choices += [_start_of(path, paths) for path in scripts[:MOST_CHOICES]]
+    if not choices:
+        return Sentence(
+            "The upload has no file {entrypoint!r}; name the script to run as entrypoint.", entrypoint=script
+        )
+    return Sentence(
+        "The upload has no file {entrypoint!r}; name the script to run as entrypoint. It has: {choices}.",
+        entrypoint=script,
+        choices="; ".join(choices),
+    )
+
+
+def _start_of(path: str, paths: Collection[str]) -> str:
+    """How a Python file starts: as a module where it belongs to a package, whose files it may import by a dot."""
+    place = PurePosixPath(path)
+    if f"{place.parent}/__init__.py" not in paths:
+        return f"berth run . -e {path}"
+    package = place.parent
+    while f"{package.parent}/__init__.py" in paths:
+        package = package.parent
+    module = ".".join(place.relative_to(package.parent).with_suffix("").parts)
+    root = (
+        ""
+        if package.parent in (PurePosixPath(), PurePosixPath(start.SRC))
+        else f" --workdir {package.parent}"
+    )
+    return f"berth run -m {module}{root}"
 
 
 def check_folder(spec: JobSpec, paths: Collection[str]) -> None:
@@ -58,7 +117,10 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
         Malformed: the upload has its package, but not the module.
     """
     prefix = "" if folder == "." else f"{folder}/"
-    roots = [prefix, *(f"{each}{start.SRC}/" for each in {prefix, ""} if f"{each}{start.PROJECT}" in paths)]
+    projects = [
+        each for each in {prefix, ""} if any(f"{each}{name}" in paths for name in start.PROJECT_FILES)
+    ]
+    roots = [prefix, *(f"{each}{start.SRC}/" for each in projects)]
     top, place = module.partition(".")[0], module.replace(".", "/")
     has_module = any({f"{root}{place}.py", f"{root}{place}/__main__.py"} & set(paths) for root in roots)
     holder = next(
@@ -118,6 +180,31 @@ def background_warning(spec: JobSpec, bundle: Path) -> list[str]:
     return []
 
 
+def shell_warnings(spec: JobSpec, bundle: Path) -> list[str]:
+    """Warnings about the shell script of a command: line ends of Windows, and failures that it would pass over."""
+    words = spec.command[:MOST_WORDS_BEFORE_SCRIPT]
+    for word in words:
+        if PurePosixPath(word).suffix not in SHELL_SUFFIXES or word.startswith("/"):
+            continue
+        script = text_of(bundle, f"{spec.folder}/{word}")
+        if "\r\n" in script:
+            return [
+                Sentence(
+                    "{script} has the line ends of Windows, which a shell takes for a part of its words; write those of Linux first: sed -i 's/\\r$//' {script}",
+                    script=word,
+                )
+            ]
+        ends_at_failure = _ENDS_AT_FAILURE.search(script) or any(_OPTION_E.match(each) for each in words)
+        if len(_RUNS_PYTHON.findall(script)) > 1 and not ends_at_failure:
+            return [
+                Sentence(
+                    "{script} goes on after a program that fails, and the job counts as succeeded if the last one does. To end it at the first failure, begin it with: set -e",
+                    script=word,
+                )
+            ]
+    return []
+
+
 def temporary_warning(spec: JobSpec) -> list[str]:
     """A warning where an option names a place in /tmp, of which a job in a sandbox has one of its own."""
     words = [*spec.command, *spec.args] if spec.command else spec.args
@@ -168,4 +255,4 @@ def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> str:
         return f" The upload has it: write {f'{shell} {program}' if shell else f'./{program}'}."
     names = {entry for folder in folders if Path(folder).is_dir() for entry in os.listdir(folder)}  # noqa: PTH208 -- names alone
     near = difflib.get_close_matches(program, names, n=1, cutoff=0.8)
-    return f" Was {near[0]!r} meant?" if near else ""
+    return f" Was {near[0]!r} meant?" if near else " If a package brings it, ask for that: --with PACKAGE."

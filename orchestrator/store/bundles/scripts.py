@@ -17,6 +17,15 @@ PLAIN_NESTING = 40
 LONG_CHAIN = re.compile(rb"[-+~\s]{400}|(?:\bnot\s+){100}|(?:\blambda\b[^\n]{0,20}){40}")
 PARSE_S = 5.0
 SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
+OTHER_LANGUAGES = {
+    ".pl": "perl", ".jl": "julia", ".r": "Rscript", ".js": "node", ".lua": "lua", ".rb": "ruby", ".go": "go run",
+}  # fmt: skip
+COMPILED_LANGUAGES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".rs", ".java", ".f90")
+NO_SCRIPTS = (".json", ".yaml", ".yml", ".toml", ".md", ".csv", ".ini", ".cfg")
+MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+FIRST_LINE = re.compile(rb"#!\s?\S{0,80}?([\w.+-]{1,40})(?:[ \t]+([\w.+-]{1,40}))?(?:[ \t][^\n]{0,99})?\r?\n")
+# As nbconvert writes what stood behind "!" and "%" in a notebook.
+OF_NOTEBOOK = re.compile(rb"(?m)^get_ipython\(\)\.\w")
 SHELL_LINE = re.compile(rb"#!\s?\S{0,80}[/ ](?:ba|z|da)?sh\b")
 # Other binary files are recognised by their NUL bytes or their encoding.
 BINARY_HEADS = {
@@ -57,11 +66,27 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
                 printable=printable(name),
             )
         )
+    if PurePosixPath(name).suffix.lower() in NO_SCRIPTS:
+        raise Malformed(
+            Sentence(
+                "'{name}' is no script; name the one that starts: berth run train.py", name=printable(name)
+            )
+        )
     problems = shadowing_warnings([PurePosixPath(name).name])
+    if OF_NOTEBOOK.search(data):
+        problems.append(
+            Sentence(
+                "'{name}' was made from a notebook and calls get_ipython(), which a job has not: leave out the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {name}",
+                name=printable(name),
+            )
+        )
     if problem := _syntax_problem(data):
         _refuse_shell_script(name, data)
+        _refuse_other_language(name, data)
         said = Sentence(
-            "'{name}' does not look like Python that runs: {problem}.", name=printable(name), problem=problem
+            "'{name}' does not look like Python that runs: {problem}.",
+            name=printable(name),
+            problem=problem.removesuffix("?").rstrip("."),
         )
         problems.insert(0, said)
     return problems
@@ -76,6 +101,38 @@ def _refuse_shell_script(name: str, data: bytes) -> None:
                 printable=printable(name),
             )
         )
+
+
+def _refuse_other_language(name: str, data: bytes) -> None:
+    """Refuse a program in another language, by its name or its first line."""
+    path = PurePosixPath(name)
+    if path.suffix.lower() in COMPILED_LANGUAGES:
+        raise Malformed(
+            Sentence(
+                "'{name}' has to be compiled; upload its folder with a script that does it, and start that: berth run -- bash build.sh",
+                name=printable(name),
+            )
+        )
+    command = "make" if path.name in MAKEFILES else None
+    if interpreter := OTHER_LANGUAGES.get(path.suffix.lower()) or _interpreter(data):
+        command = f"{interpreter} '{printable(name)}'"
+    if command is not None:
+        raise Malformed(
+            Sentence(
+                "'{name}' is no Python; start it as a command: berth run -- {command}",
+                name=printable(name),
+                command=command,
+            )
+        )
+
+
+def _interpreter(data: bytes) -> str | None:
+    """The program that the first line names, unless it is a Python."""
+    line = FIRST_LINE.match(data)
+    if line is None:
+        return None
+    program = (line[2] if line[1] == b"env" and line[2] else line[1]).decode()
+    return None if "python" in program or program == "env" else program
 
 
 def refuse_unreadable(name: str, data: bytes, *, in_archive: bool = False) -> None:

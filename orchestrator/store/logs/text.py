@@ -9,6 +9,9 @@ CSI = r"\x1b\[[0-?]*[ -/]*[@-~]?"
 OTHER = r"\x1b[ -/]*[0-~]?"
 ESCAPES = re.compile(f"{OSC}|{STRINGS}|{CSI}|{OTHER}")
 COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
+# To the first column, as a carriage return: how bars of Node and Rust begin their line again.
+FIRST_COLUMN = re.compile(r"\x1b\[[01]?G")
+FIRST_COLUMN_BYTES = re.compile(rb"\x1b\[[01]?G")
 ODD_CONTROLS = {
     code: None for code in [*range(0x01, 0x20), *range(0x7F, 0xA0)] if code not in (9, 10, 13, 27)
 }
@@ -26,7 +29,7 @@ def display_text(data: bytes) -> str:
     """
     text = data.decode("utf-8", "replace")
     if "\x1b" in text:
-        text = ESCAPES.sub(_keep_colour, text)
+        text = ESCAPES.sub(_keep_colour, FIRST_COLUMN.sub("\r", text))
     text = text.translate(ODD_CONTROLS)
     if "\r" in text:
         text = re.sub(r"\r+(?=\n|$)", "", text)
@@ -44,11 +47,11 @@ def split_lines(data: bytes, carry: bytes = b"", *, at_returns: bool = False) ->
     Lines are split at 16 KiB, never inside a character, so the rest is never longer.
 
     Args:
-        at_returns: a carriage return also ends a line (states of a progress bar).
+        at_returns: a carriage return, or a move to the first column, also ends a line (states of a progress bar).
     """
     joined = carry + data
     if at_returns:
-        joined = joined.replace(b"\r", b"\n")
+        joined = FIRST_COLUMN_BYTES.sub(b"\n", joined.replace(b"\r", b"\n"))
     *whole, rest = joined.split(b"\n")
     lines = [part for line in whole for part in _parts(line.rstrip(b"\r"))]
     *parts, rest = _parts(rest)

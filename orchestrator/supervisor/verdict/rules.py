@@ -12,6 +12,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.ranks.program import EXCEPTION as COMMAND_NOT_STARTED
 from orchestrator.supervisor.verdict import command_logs
+from orchestrator.supervisor.verdict.complaints import last_complaint
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import (
     amounts_of,
@@ -279,6 +280,8 @@ def _exited(ending: Ending) -> Verdict | None:
     last_line = command_logs.last_words(tail)
     if told := _WRONG_USE.fullmatch(last_line):
         verdict.add(message=told[1][:300].strip())
+    elif complaint := last_complaint(tail):
+        verdict.add(printed=complaint)
     elif last_line:
         verdict.add(last_line=last_line)
     return verdict
