@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.telemetry.printed_lines import LineParser, LineValues
+from orchestrator.agent.telemetry.layout_reader import LineValues
+from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.tokens import LONGEST_LINE
 
 
