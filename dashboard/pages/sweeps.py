@@ -17,7 +17,7 @@ from berth import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts import sweep_rows
 from dashboard.parts.sweep_rows import HOUR_S, MOST_ROWS
-from orchestrator.api.resources.sweeps import SETTINGS_IGNORED
+from orchestrator.api.resources.sweep_view import SETTINGS_IGNORED
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import RungReport, Sweep, SweepTrial
 from orchestrator.sentences import say_json
