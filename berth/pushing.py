@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import httpx
 
@@ -40,6 +40,23 @@ class LocalFile:
     sha256: str
 
 
+class MissingFile(TypedDict):
+    """A file that the server does not have yet."""
+
+    path: str
+    key: str  # names its parts
+    size_bytes: int
+    sent_bytes: int
+
+
+class UploadAnswer(TypedDict):
+    """What the server says of a list of files."""
+
+    dataset: Mapping[str, Any] | None  # None: files are missing
+    missing: list[MissingFile]
+    part_bytes: int
+
+
 def push(
     berth: Server, name: str, path: Path, *, version: str | None, description: str, tell: Tell | None
 ) -> Mapping[str, Any]:
@@ -60,7 +77,7 @@ def push(
         "files": [[each.name, each.size_bytes, each.sha256, ""] for each in files],
     }
     for _ in range(ROUNDS):
-        answer: dict[str, Any] = berth.send("POST", "/uploads", json=body, patience_s=PATIENCE_S).json()
+        answer: UploadAnswer = berth.send("POST", "/uploads", json=body, patience_s=PATIENCE_S).json()
         if answer["dataset"] is not None:
             dataset: Mapping[str, Any] = answer["dataset"]
             return dataset
@@ -71,7 +88,7 @@ def push(
 
 
 def _send_all(
-    berth: Server, missing: Sequence[tuple[LocalFile, Mapping[str, Any]]], part_bytes: int, tell: Tell | None
+    berth: Server, missing: Sequence[tuple[LocalFile, MissingFile]], part_bytes: int, tell: Tell | None
 ) -> None:
     once = {each["key"]: (file, each) for file, each in missing}  # equal files are sent once
     total = sum(each["size_bytes"] for _, each in once.values())
@@ -88,7 +105,7 @@ def _send_all(
         list(pool.map(send, once))
 
 
-def _send(berth: Server, file: LocalFile, missing: Mapping[str, Any], part_bytes: int) -> Iterator[int]:
+def _send(berth: Server, file: LocalFile, missing: MissingFile, part_bytes: int) -> Iterator[int]:
     """Send what is missing of a file, part by part; yields how much of it is there."""
     here, repeats = missing["sent_bytes"], 0
     with file.path.open("rb") as content:
@@ -97,7 +114,11 @@ def _send(berth: Server, file: LocalFile, missing: Mapping[str, Any], part_bytes
             data = content.read(part_bytes)
             if not data and here < file.size_bytes:
                 raise CannotPush(f"{file.path} became shorter while it was sent; push it again.")
-            query: dict[str, Any] = {"offset": here, "size_bytes": file.size_bytes, "sha256": file.sha256}
+            query: dict[str, int | str] = {
+                "offset": here,
+                "size_bytes": file.size_bytes,
+                "sha256": file.sha256,
+            }
             query["part_sha256"] = hashlib.sha256(data).hexdigest()
             answer = berth.send(
                 "PUT",

@@ -149,7 +149,7 @@ def text_of(lines: Sequence[Mapping[str, Any]]) -> str:
 def metrics(rest: Rest, given: Given) -> Answer:
     """Series of at most 200 points: the smallest and the largest of each bucket, so that no spike is lost."""
     most = max(2, min(MOST_POINTS, given.get("points", 100)))
-    params: dict[str, Any] = {"max_points": most // 2}
+    params: dict[str, int | str] = {"max_points": most // 2}
     if names := given.get("names"):
         params["names"] = ",".join(names)
     found = rest("GET", f"{path_of(rest, given['job'])}/metrics", params=params)

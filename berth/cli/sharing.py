@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from berth.arguments import WrongUse, duration_s
 from berth.cli.choosing import find_job
@@ -37,6 +37,17 @@ def say_written(job: Job, note: Note) -> None:
     say(f"Wrote a note about {where}.")
 
 
+class LinkFields(TypedDict, total=False):
+    """What ``Berth.share`` takes for a link."""
+
+    kind: str
+    project: str
+    sweep: str
+    jobs: list[str]
+    expires_in_s: float
+    shows: list[str]
+
+
 def read_link(
     berth: Berth,
     jobs: Sequence[str],
@@ -46,7 +57,7 @@ def read_link(
     report: bool,
     lasts: str,
     shows: str,
-) -> dict[str, Any]:
+) -> LinkFields:
     """The fields of a link as the options ask for it.
 
     Raises:
@@ -56,16 +67,16 @@ def read_link(
         raise WrongUse("Give what the link shows: jobs, --project or --sweep.")
     if report and len(jobs) != 1:
         raise WrongUse("--report shows one job; give it alone.")
-    given: dict[str, Any] = {
+    given: LinkFields = {
         "expires_in_s": duration_s(lasts),
         "shows": [name.strip() for name in shows.split(",") if name.strip()],
     }
     if project is not None:
-        return given | {"kind": "project", "project": project}
+        return {**given, "kind": "project", "project": project}
     if sweep is not None:
-        return given | {"kind": "sweep", "sweep": berth.find_sweep(sweep).id}
+        return {**given, "kind": "sweep", "sweep": berth.find_sweep(sweep).id}
     kind = "report" if report else "compare" if len(jobs) > 1 else "job"
-    return given | {"kind": kind, "jobs": [find_job(berth, text).id for text in jobs]}
+    return {**given, "kind": kind, "jobs": [find_job(berth, text).id for text in jobs]}
 
 
 def say_made(link: Link, *, as_json: bool) -> None:

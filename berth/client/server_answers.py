@@ -282,7 +282,7 @@ class Federation(Record):
         Returns:
             ``link``, which is shown only now, ``name``, ``number`` and ``expires_at``.
         """
-        body: dict[str, Any] = {"name": name}
+        body: dict[str, str | float] = {"name": name}
         if expires_in_s is not None:
             body["expires_in_s"] = expires_in_s
         path = f"/federated/{self.json['id']}/invitations"

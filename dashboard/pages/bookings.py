@@ -1,7 +1,7 @@
 """The week calendar: what is booked, and the form that books; changes go through the REST API."""
 
 from datetime import date, datetime, timedelta, tzinfo
-from typing import Any
+from typing import TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -46,7 +46,17 @@ def bookings(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/bookings.html", context)
 
 
-def _changed(text: str, operated: list[str], zone: tzinfo) -> dict[str, Any] | None:
+class ChangedBooking(TypedDict):
+    """A booking, and the texts of its form's fields."""
+
+    booking: Booking
+    devices: str
+    people: str
+    start: str
+    until: str
+
+
+def _changed(text: str, operated: list[str], zone: tzinfo) -> ChangedBooking | None:
     """The booking that the form below is to change, with its texts; None without one that the reader may change."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         return None

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard.pages.reader import signed_in
 from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.jobs import datasets, pushing
+from orchestrator.jobs import datasets, shelves
 from orchestrator.models import Dataset, DatasetRoot, Job
 from orchestrator.people import rights
 from orchestrator.sentences.errors import messages_of, sentence_of
@@ -66,7 +66,7 @@ def _page(
             _row(request, dataset, users) for dataset, users in _with_users(request, list(found[:MOST]))
         ],
         "wanted": wanted,
-        "used_bytes": pushing.used_bytes(request.user),
+        "used_bytes": shelves.used_bytes(request.user),
         "limit_bytes": settings.ENVIRONMENT.user_data_gib * GIB,
         "roots": list(DatasetRoot.objects.order_by("name")),
         "may_add_root": rights.administers(signed_in(request)),

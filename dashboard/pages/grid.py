@@ -1,5 +1,6 @@
 """Jobs looked at as a sweep: which of their differing arguments mattered; the address filters as that of Jobs does."""
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -93,7 +94,7 @@ def _ordered(found: JobGrid, wanted: str) -> list[GridRow]:
     name, backwards = wanted.removeprefix("-"), wanted.startswith("-")
     if name.startswith("set.") and name[4:] in found.names:
         return sorted(found.rows, key=lambda row: _sortable(row, name[4:]), reverse=backwards)
-    keys: dict[str, Any] = {
+    keys: dict[str, Callable[[GridRow], Any]] = {
         "number": lambda row: row.number,
         "state": lambda row: row.job.state,
         "time": lambda row: row.device_s,

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TypedDict
 from urllib.parse import quote
 from uuid import UUID
 
@@ -234,14 +234,24 @@ def seams(attempts: list[Attempt]) -> list[Seam]:
     ]
 
 
-def shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
+class ShownPlan(training_plans.PlanRecord):
+    """The plan of a training, and its speed in words."""
+
+    speed: str
+
+
+def shown_plan(attempts: list[Attempt]) -> ShownPlan | None:
     """The training plan of the newest attempt that reported one, with the candidates of the last planning."""
     told = [shown for attempt in attempts if (shown := training_plans.show(attempt))]
     if not told:
         return None
     planned = next((shown for shown in told if shown["candidates"]), told[0])
-    considered = {name: planned[name] for name in ("candidates", "usable_bytes")}
-    return {**told[0], **considered, "speed": training_plans.speed(told[0])}
+    return {
+        **told[0],
+        "candidates": planned["candidates"],
+        "usable_bytes": planned["usable_bytes"],
+        "speed": training_plans.speed(told[0]),
+    }
 
 
 def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:

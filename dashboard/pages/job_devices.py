@@ -1,10 +1,10 @@
 """Readings of a job's devices while it held them: for charts, and as CSV."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import isnan
-from typing import Any
+from typing import TypedDict
 from uuid import UUID
 
 import orjson
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET
 from berth import words
 from dashboard.pages.job import visible_job
 from orchestrator.api.http.writing import write_csv
-from orchestrator.models import Job, Lease
+from orchestrator.models import Device, Job, Lease
 from orchestrator.store.metrics.buckets import Series
 from orchestrator.store.metrics.device_history import MEASURES, DeviceHistory, reading_json
 
@@ -27,28 +27,26 @@ MOST_LEASES = 64
 CSV_HEADER = ("device", "time", *(f"{name}_{what}" for name in MEASURES for what in ("mean", "min", "max")))
 
 
+class DeviceCurves(TypedDict):
+    """What the charts draw of a device."""
+
+    id: str
+    label: str
+    total_bytes: int
+    series: dict[str, object]
+
+
 @require_GET
 def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """Memory and utilisation of each device from the job's first to its last lease."""
     history = DeviceHistory(settings.HOME.device_history)
-    devices: dict[str, dict[str, Any]] = {}
+    devices: dict[str, Device] = {}
+    spans: dict[str, list[tuple[datetime, datetime]]] = {}
     for lease in _leases(visible_job(request, job_id)):
-        device = lease.device
-        entry = devices.setdefault(
-            device.pk,
-            {
-                "id": device.pk,
-                "label": words.labelled(device.label),
-                "total_bytes": device.memory_bytes,
-                "spans": [],
-            },
-        )
-        entry["spans"].append(_span(lease))
-    for entry in devices.values():
-        spans = entry.pop("spans")
-        start, end = min(first for first, _ in spans), max(last for _, last in spans)
-        entry["series"] = _series(history, entry["id"], start, end)
-    shown = sorted(devices.values(), key=lambda entry: str(entry["label"]))
+        devices.setdefault(lease.device.pk, lease.device)
+        spans.setdefault(lease.device.pk, []).append(_span(lease))
+    curves = [_curves(history, device, spans[device.pk]) for device in devices.values()]
+    shown = sorted(curves, key=lambda each: each["label"])
     return HttpResponse(orjson.dumps({"devices": shown}), content_type="application/json")
 
 
@@ -70,6 +68,18 @@ def _leases(job: Job) -> list[Lease]:
 
 def _span(lease: Lease) -> tuple[datetime, datetime]:
     return lease.started_at, lease.ended_at or timezone.now()
+
+
+def _curves(
+    history: DeviceHistory, device: Device, spans: Sequence[tuple[datetime, datetime]]
+) -> DeviceCurves:
+    start, end = min(first for first, _ in spans), max(last for _, last in spans)
+    return {
+        "id": device.pk,
+        "label": words.labelled(device.label),
+        "total_bytes": device.memory_bytes,
+        "series": _series(history, device.pk, start, end),
+    }
 
 
 def _series(history: DeviceHistory, device_id: str, start: datetime, end: datetime) -> dict[str, object]:

@@ -243,7 +243,15 @@ def _after(ids: list[UUID]) -> UUID | None:
     return UUID(int=min(ids[-1].int + 1, (1 << 128) - 1)) if ids else None
 
 
-def _grouped(table: JobTable, names: job_table.Names) -> dict[str, Any]:
+class GroupedJobs(TypedDict):
+    """The groups of the table, and how many of them are not shown."""
+
+    groups: list[job_table.Group]
+    more_groups: int
+    measure: str
+
+
+def _grouped(table: JobTable, names: job_table.Names) -> GroupedJobs:
     measure = job_table.measure_of(table, names)
     found = job_table.groups(table, measure)
     return {
@@ -280,7 +288,16 @@ def _heads(table: JobTable) -> dict[str, dict[str, str]]:
     return heads
 
 
-def _offered(table: JobTable, names: job_table.Names) -> list[dict[str, Any]]:
+class OfferedColumn(TypedDict):
+    """A column that the table may have."""
+
+    key: str
+    label: str
+    kind: str  # empty: one of Berth's own
+    is_chosen: bool
+
+
+def _offered(table: JobTable, names: job_table.Names) -> list[OfferedColumn]:
     """Every column that could be chosen, the chosen ones first and in their order."""
     chosen = [column.key for column in table.columns]
     found = [f"arg:{name}" for name in names.arguments] + [f"metric:{name}" for name in names.metrics]

@@ -1,7 +1,8 @@
 """The list of services and the page of one; changing them goes through the REST API."""
 
 import logging
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 from django.conf import settings
@@ -92,7 +93,26 @@ def _page(
     return render(request, "dashboard/service.html", context, status=status)
 
 
-def _shown(request: HttpRequest, found: Service) -> dict[str, Any]:
+class ShownService(TypedDict):
+    """What a page shows of one service."""
+
+    row: ServiceRow | None  # None: what is stored cannot be read
+    service: Service
+    why: str
+    problem: str
+    runs: str
+    address: str
+    is_mine: bool
+
+
+class ReplicaLog(TypedDict):
+    """The end of a replica's log."""
+
+    job: Job
+    text: str
+
+
+def _shown(request: HttpRequest, found: Service) -> ShownService:
     """What a page shows of one service; one that cannot be read is a sentence, and the others stay."""
     user = signed_in(request)
     try:
@@ -115,7 +135,7 @@ def _shown(request: HttpRequest, found: Service) -> dict[str, Any]:
     }
 
 
-def _needs(stored: dict[str, Any]) -> str:
+def _needs(stored: Mapping[str, object]) -> str:
     """What a replica holds, in words; what was stored may be anything."""
     gpus, memory = stored.get("gpus", 1), stored.get("gpu_memory_gib")
     if not isinstance(gpus, int):
@@ -134,7 +154,7 @@ def _may_steer(user: Any, found: Service) -> bool:
     return True
 
 
-def _log(request: HttpRequest, row: ServiceRow | None) -> dict[str, Any] | None:
+def _log(request: HttpRequest, row: ServiceRow | None) -> ReplicaLog | None:
     """The end of the newest replica's log, running or not; None where the reader may see none."""
     if row is None:
         return None

@@ -1,7 +1,7 @@
 """The plan for a submit form while it is being filled; submits nothing."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -13,11 +13,46 @@ from berth.job_fields import command_line
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.memory_claims import MemoryClaim
 from orchestrator.jobs.submission import intake
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.forecast.planning import SubmitPreview, plan
+from orchestrator.scheduler.forecast.training_preview import TrainingPreview
 from orchestrator.scheduler.forecast.wording import tell_outcomes
 from orchestrator.sentences.errors import messages_of
+
+
+class ShownOutcome(TypedDict):
+    """When the job would end with a number of devices."""
+
+    gpus: int
+    text: str
+    is_soonest: bool
+
+
+class ShownPreview(TypedDict):
+    """What a submit would lead to, in words."""
+
+    starts_now: bool
+    sentence: str
+    devices: str
+    when: str
+    stops: int
+    ahead: int
+    claim: MemoryClaim
+    training: TrainingPreview | None
+    asked: list[ShownOutcome]  # with the requested number of devices
+    others: list[ShownOutcome]
+    changes: list[plan_changes.Offer]
+    calibration: dict[str, int] | None
+    command: str
+
+
+class RefusedPreview(TypedDict):
+    """Why there is no plan: the labels of the fields, with what is wrong."""
+
+    errors: list[tuple[str, str]]
+    command: str
 
 
 @require_POST
@@ -27,7 +62,7 @@ def submit_plan(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/_submit_plan.html", {"plan": context})
 
 
-def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dict[str, Any]:
+def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> ShownPreview | RefusedPreview:
     """The plan in words with faster alternatives, or the errors by field; and the equivalent command."""
     data, errors = forms.read_fields(posted, datasets)
     if source := forms.read_source(posted):
@@ -40,7 +75,7 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
         data["entrypoint"] = file_name  # its earlier runs have it too
     if not errors:
         try:
-            return {**_show(plan(user, intake.parse_spec(data))), "command": command}
+            return _show(plan(user, intake.parse_spec(data)), command)
         except OrchestratorError as error:
             errors = messages_of(error)
     named = {forms.FORM_NAMES.get(name, name): said for name, said in errors.items()}
@@ -55,10 +90,10 @@ def _label(name: str) -> str:
     return forms.label_of(field) if field else ""
 
 
-def _show(found: SubmitPreview) -> dict[str, Any]:
+def _show(found: SubmitPreview, command: str) -> ShownPreview:
     labels = [device.label for device, _ in found.devices]
     when = words.start_range(found.start_earliest, found.start_latest, found.made_at)
-    outcomes = [
+    outcomes: list[ShownOutcome] = [
         {"gpus": each.gpus, "text": said, "is_soonest": each.is_soonest}
         for each, said in tell_outcomes(found)
     ]
@@ -77,4 +112,5 @@ def _show(found: SubmitPreview) -> dict[str, Any]:
         "others": [each for each in outcomes if each["gpus"] != found.job.gpus],
         "changes": plan_changes.told(changes),
         "calibration": passes.calibration(),
+        "command": command,
     }

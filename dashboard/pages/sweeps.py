@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db.models import Count, Max, Min, Sum
@@ -17,7 +17,7 @@ from berth import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts import sweep_rows
 from dashboard.parts.sweep_rows import HOUR_S, MOST_ROWS
-from orchestrator.api.resources.sweeps import SETTINGS_IGNORED
+from orchestrator.api.resources.sweep_view import SETTINGS_IGNORED
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import RungReport, Sweep, SweepTrial
 from orchestrator.sentences import say_json
@@ -46,7 +46,17 @@ def sweeps(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/sweeps.html", context)
 
 
-def _list_rows(page: list[Sweep]) -> list[dict[str, Any]]:
+class ListedSweep(TypedDict):
+    """A row of the list."""
+
+    sweep: Sweep
+    trials: int
+    used_s: float
+    best: float | None
+    why: str
+
+
+def _list_rows(page: list[Sweep]) -> list[ListedSweep]:
     """What the list says of each sweep, in a few queries for all of them."""
     trials = SweepTrial.objects.filter(sweep__in=page).values("sweep")
     reports = RungReport.objects.filter(trial__sweep__in=page).values("trial__sweep")
@@ -155,7 +165,7 @@ def _percent(used: float, limit: float | None) -> float | None:
     return None if not limit else round(min(100.0, 100 * used / limit), 1)
 
 
-def _columns(names: list[str], further: list[str], sort: str) -> list[dict[str, Any]]:
+def _columns(names: list[str], further: list[str], sort: str) -> list[dict[str, str]]:
     """The columns that the table can be ordered by; the one that orders it turns round at the next click."""
     columns = [("number", _("Trial")), ("state", _("State")), ("value", ""), ("time", _("Device time"))]
     columns += [(f"further.{place}", name) for place, name in enumerate(further)]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -19,7 +19,7 @@ from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.scheduler.forecast import replay_runs
 from orchestrator.scheduler.forecast.replay_runs import ReplayState, StoredAnswer
-from orchestrator.scheduler.forecast.replays import Question
+from orchestrator.scheduler.forecast.replays import Question, ReplayRow
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 from orchestrator.sentences.errors import messages_of, said
 
@@ -156,7 +156,23 @@ def _days(days: int) -> str:
     return ngettext("{n} day", "{n} days", days).format(n=days)
 
 
-def _rows(question: Question, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+class AnsweredRow(TypedDict):
+    """A row of the answer, as it is shown."""
+
+    name: str
+    left_out: int
+    # Without a job that ended there is no more to show.
+    jobs: NotRequired[float]
+    mean_wait: NotRequired[str]
+    p95_wait: NotRequired[str]
+    turnaround: NotRequired[str]
+    slowdown: NotRequired[str]
+    fairness: NotRequired[str]
+    used: NotRequired[str]
+    restarts: NotRequired[float]
+
+
+def _rows(question: Question, rows: Sequence[ReplayRow]) -> list[AnsweredRow]:
     names = [_("what happened"), _("as it is now"), *map(_name, question.variants)]
     return [_row(name, row) for name, row in zip(names, rows, strict=True)]
 
@@ -183,7 +199,7 @@ def _name(variant: Variant) -> str:
     return ", ".join(parts)
 
 
-def _row(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _row(name: str, row: ReplayRow) -> AnsweredRow:
     found = row["summary"]
     if found is None:
         return {"name": name, "left_out": row["left_out"]}

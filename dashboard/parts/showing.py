@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -170,7 +170,14 @@ def removable(user: User, found: Sequence[Note]) -> list[tuple[Note, bool]]:
     return [(note, notes.may_remove(user, note)) for note in found]
 
 
-def note_marks(job: Job) -> list[dict[str, Any]]:
+class NoteMark(TypedDict):
+    """A note, where a chart marks it."""
+
+    step: int | None
+    note: str
+
+
+def note_marks(job: Job) -> list[NoteMark]:
     """Where the charts of a job's page mark a note."""
     found: list[Note] = list(notes.of_job(job).filter(step__isnull=False)[:MOST_NOTES])
     return [{"step": note.step, "note": f"{note.author}: {note.text[:80]}"} for note in found]

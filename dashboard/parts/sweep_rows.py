@@ -2,10 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.conf import settings
@@ -117,7 +117,7 @@ def text_of(value: Any) -> str:
 def ordered(rows: Sequence[Row], wanted: str) -> tuple[list[Row], str]:
     """The rows by number, value, state, cost or a setting, and the order that was taken; ``-`` turns it round."""
     name, backwards = wanted.removeprefix("-"), wanted.startswith("-")
-    keys: dict[str, Any] = {
+    keys: dict[str, Callable[[Row], Any]] = {
         "number": lambda row: row.trial.number,
         "value": lambda row: row.cost,
         "state": lambda row: row.trial.state,
@@ -158,7 +158,43 @@ def version_of(sweep: Sweep) -> str:
     return "-".join(map(str, (sweep.state, told, *news.values(), *budget))).replace(" ", "_")
 
 
-def picture(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
+class DrawnTrial(TypedDict):
+    """A trial as the script draws it."""
+
+    number: int
+    job: str
+    state: str
+    seq: int
+    value: float | None
+    rung: int | None
+    settings: list[Any]  # in the order of the picture's
+    reports: Sequence[tuple[int, float | None]]
+    further: Sequence[float | None]
+
+
+class DrawnMetric(TypedDict):
+    """A metric of a sweep with several."""
+
+    name: str
+    minimize: bool
+
+
+class SweepPicture(TypedDict):
+    """What the script draws, without curves."""
+
+    version: str
+    live: bool
+    metric: str
+    minimize: bool
+    rungs: list[int]
+    settings: list[dict[str, Any]]  # each with its name, as ``Space`` keeps them
+    trials: list[DrawnTrial]
+    best: list[tuple[float, float]]
+    further: list[DrawnMetric]
+    front: list[int]
+
+
+def picture(sweep: Sweep, rows: Sequence[Row]) -> SweepPicture:
     """What the script draws, without curves."""
     space = read_space(sweep.space)
     varying = [setting for setting in space.settings if setting.varies]
@@ -178,7 +214,7 @@ def picture(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _drawn(row: Row, names: Sequence[str]) -> dict[str, Any]:
+def _drawn(row: Row, names: Sequence[str]) -> DrawnTrial:
     trial = row.trial
     return {
         "number": trial.number,

@@ -16,13 +16,14 @@ from django.utils import timezone
 
 from berth.metric_names import is_loss
 from orchestrator.agent.follow_events import EventFiles
-from orchestrator.agent.run_values import StepRate, storable, storable_text
+from orchestrator.agent.run_facts import NOT_OF_THE_SCRIPT, fact_of
+from orchestrator.agent.run_values import StepRate, storable
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import STEP
 from orchestrator.agent.telemetry.sources import PRINTED, Sources
 from orchestrator.facts.events import Happened
-from orchestrator.facts.record import NOTHING, Fact, fact
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, plan_changes, progress
 from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.live import wakeups
@@ -36,16 +37,9 @@ from orchestrator.store.metrics.writer import Committed, MetricWriter, Point, se
 from training.config.plan import PLAN_EVENT
 from training.events import (
     BALANCED_EVENT,
-    CHECKPOINT_FAILED_EVENT,
     EVENT,
-    FALLBACK_EVENT,
     LESS_MEMORY_EVENT,
-    PAUSED_EVENT,
-    PROFILE_EVENT,
-    PROFILE_FAILED_EVENT,
     RESUMED_EVENT,
-    UNUSED_EVENT,
-    WENT_ON_EVENT,
 )
 
 MOST_BYTES_A_POLL = 1 << 20
@@ -155,7 +149,7 @@ class Follower:
         read_parts, more_parts = self._read_parts(batch, now, at_end=at_end)
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points) or any(
-                each.get(EVENT) not in _NOT_OF_THE_SCRIPT for each in batch.events
+                each.get(EVENT) not in NOT_OF_THE_SCRIPT for each in batch.events
             )
         self.events_come_as_lines = self.events_come_as_lines or EVENT_FILES in batch.trackers
         self.length = batch.length or self.length
@@ -393,49 +387,6 @@ class Follower:
             self.log_sizes[rank] = size
             wakeups.publish(f"log:{self.job_id}:{self.attempt.number}:{rank}", size)
         return more
-
-
-# Written for a script that reports nothing itself.
-_NOT_OF_THE_SCRIPT = frozenset({PROFILE_EVENT, PROFILE_FAILED_EVENT})
-# By kind of event: what happened, and the event's names of its facts.
-_TOLD_BY_RUNS: Mapping[str, tuple[Happened, Mapping[str, str]]] = {
-    FALLBACK_EVENT: (
-        Happened.RUN_FELL_BACK,
-        {"from_step": "from_step", "to_step": "to_step", "why": "reason"},
-    ),
-    RESUMED_EVENT: (Happened.RUN_RESUMED, {"step": "step"}),
-    CHECKPOINT_FAILED_EVENT: (Happened.RUN_CHECKPOINT_FAILED, {"step": "step", "why": "reason"}),
-    PAUSED_EVENT: (Happened.RUN_PAUSED, {"step": "step", "failures": "failures", "why": "reason"}),
-    WENT_ON_EVENT: (Happened.RUN_WENT_ON, {"step": "step", "paused_s": "paused_s"}),
-    PROFILE_EVENT: (
-        Happened.RUN_PROFILED,
-        {
-            name: name
-            for name in (
-                *("steps", "wall_s", "compute_s", "copy_s", "exchange_s", "data_s", "idle_s"),
-                *("device", "trace"),
-            )
-        },
-    ),
-    PROFILE_FAILED_EVENT: (Happened.RUN_NOT_PROFILED, {"why": "reason"}),
-    UNUSED_EVENT: (Happened.RUN_UNUSED_PARAMETERS, {"step": "step", "parameters": "parameters"}),
-}
-
-
-def fact_of(event: Mapping[str, Any]) -> Fact:
-    """What an event of the run tells people; NOTHING for those that tell them nothing."""
-    kind = event.get(EVENT)
-    if not isinstance(kind, str) or kind not in _TOLD_BY_RUNS:
-        return NOTHING
-    code, names = _TOLD_BY_RUNS[kind]
-    return fact(code, **{name: _of_run(event.get(theirs)) for name, theirs in names.items()})
-
-
-def _of_run(value: object) -> int | float | str | None:
-    """A value that a run wrote, as every database can keep it."""
-    if value is None or (isinstance(value, int | float) and math.isfinite(value)):
-        return value
-    return storable_text(str(value))
 
 
 def _first_epoch(attempt: Attempt) -> int:

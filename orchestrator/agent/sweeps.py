@@ -16,7 +16,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.federations import controller as federations
-from orchestrator.jobs import caches, drains, kept_files, lifecycle, pushing, retention
+from orchestrator.jobs import caches, drains, kept_files, lifecycle, retention, shelves
 from orchestrator.jobs.checkouts import checking_out, mirrors
 from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.environments import preparing, upkeep
@@ -300,7 +300,7 @@ def _remove_old_files(now: datetime) -> None:
         caches.sweep()
         upkeep.sweep(now)
         eviction.sweep(now)
-        pushing.sweep(now)
+        shelves.sweep(now)
         mirrors.sweep(now.timestamp())
         kept_files.measure(now)
     except Exception:

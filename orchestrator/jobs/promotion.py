@@ -13,7 +13,7 @@ from django.db import transaction
 from orchestrator.exceptions import Conflict, NotFound, Sentence
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import checkpoints, datasets, lifecycle, pushing
+from orchestrator.jobs import checkpoints, datasets, lifecycle, pushing, shelves
 from orchestrator.models import Checkpoint, Dataset, Job, ModelVersion
 from orchestrator.people import agents
 from orchestrator.store.checkpoints.manifest import (
@@ -182,9 +182,9 @@ def _chosen(job: Job, checkpoint: str | None) -> Checkpoint:
 
 def _kept(user: User, generation: Generation) -> list[tuple[str, str, int]]:
     """Put the files of a checkpoint on a person's shelf: path in the model, SHA-256 and size of each."""
-    shelf = pushing.shelf_of(user)
+    shelf = shelves.shelf_of(user)
     wanted = {file.sha256: file for file in generation.files if not (shelf.contents / file.sha256).is_file()}
-    pushing.check_room(user, shelf, sum(file.size_bytes for file in wanted.values()))
+    shelves.check_room(user, shelf, sum(file.size_bytes for file in wanted.values()))
     shelf.contents.mkdir(parents=True, exist_ok=True)
     for file in wanted.values():
         _copy(generation, file, shelf.contents)

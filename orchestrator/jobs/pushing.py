@@ -4,31 +4,25 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError
 
-from berth import words
-from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, Sentence, TooLarge
+from orchestrator.exceptions import Conflict, Malformed, NotFound, Sentence
 from orchestrator.jobs import datasets
-from orchestrator.models import Dataset, Job
-from orchestrator.people.rights import Someone
-from orchestrator.spec.job_spec import GIB
+from orchestrator.jobs.shelves import Shelf, check_room, has_row, shelf_of
+from orchestrator.models import Dataset
 from orchestrator.store.files.durable import sync_tree
-from orchestrator.store.files.untrusted import remove_tree, walk_tree
+from orchestrator.store.files.untrusted import remove_tree
 
 PART_BYTES = 8 * 1024**2
 MOST_FILES = 50_000
-PARTS_KEPT = timedelta(days=7)  # after the last byte that came, and of files that no dataset has
-FREE_SHARE = 0.05  # of the disk, which pushed data does not fill
 LONGEST_PATH = 800
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -55,36 +49,6 @@ class Missing:
 
     file: PushedFile
     sent_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """The folder of one person."""
-
-    root: Path
-
-    @property
-    def contents(self) -> Path:
-        """Files by their SHA-256; datasets are hard links to them."""
-        return self.root / "contents"
-
-    @property
-    def parts(self) -> Path:
-        return self.root / "parts"
-
-    def part(self, key: str) -> Path:
-        return self.parts / key
-
-    def known(self, key: str) -> Path:
-        """Holds the SHA-256 of a file whose sender could not tell it."""
-        return self.root / "known" / key
-
-    def version(self, name: str, version: str) -> Path:
-        return self.root / "sets" / name / version
-
-
-def shelf_of(user: Someone) -> Shelf:
-    return Shelf(settings.HOME.pushed / str(user.pk))
 
 
 def push(
@@ -179,57 +143,6 @@ def _sent(shelf: Shelf, file: PushedFile) -> int:
         return min(shelf.part(file.key).stat().st_size, file.size_bytes)
     except FileNotFoundError:
         return 0
-
-
-def check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
-    """Check that a person's share and the disk have room for more pushed data.
-
-    Raises:
-        TooLarge: with what takes most of the share.
-    """
-    limit_bytes = settings.ENVIRONMENT.user_data_gib * GIB
-    used_bytes = _size(shelf.contents) + _size(shelf.parts)
-    if limit_bytes and used_bytes + more_bytes > limit_bytes:
-        raise TooLarge(
-            Sentence(
-                "This needs {size}; of your {size_2} for pushed data {size_3} are in use{largest}. Remove what you no longer need (berth data rm NAME), or ask an administrator for more (BERTH_USER_DATA_GIB).",
-                size=words.size(more_bytes),
-                size_2=words.size(limit_bytes),
-                size_3=words.size(used_bytes),
-                largest=_largest(user),
-            )
-        )
-    disk = shutil.disk_usage(settings.HOME.root)
-    if more_bytes > disk.free - disk.total * FREE_SHARE:
-        raise TooLarge(
-            Sentence(
-                "This needs {size}, and the server's disk is too full for that.", size=words.size(more_bytes)
-            )
-        )
-
-
-def _largest(user: User) -> Sentence | str:
-    largest = Dataset.objects.pushed_by(user.pk).order_by("-size_bytes").first()
-    return (
-        Sentence(
-            ", most by {name}@{version} ({size})",
-            name=largest.name,
-            version=largest.version,
-            size=words.size(largest.size_bytes or 0),
-        )
-        if largest
-        else ""
-    )
-
-
-def _size(folder: Path) -> int:
-    return sum(each.stat().st_size for each in folder.iterdir()) if folder.is_dir() else 0
-
-
-def used_bytes(user: Someone) -> int:
-    """What a person's pushed data takes on the disk, unfinished files among it; equal files count once."""
-    shelf = shelf_of(user)
-    return _size(shelf.contents) + _size(shelf.parts)
 
 
 def _expect(shelf: Shelf, missing: Sequence[Missing]) -> None:
@@ -374,82 +287,10 @@ def _link(shelf: Shelf, place: Path, listed: Sequence[tuple[str, str]]) -> None:
         os.link(shelf.contents / sha256, target)
     sync_tree(made, [made / path for path, _ in listed])
     place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_dir() and not _has_row(place):
+    if place.is_dir() and not has_row(place):
         remove_tree(place)  # of a push that was killed before its row was written
     try:
         made.rename(place)
     except OSError:
         remove_tree(made)
         raise FileExistsError(place) from None
-
-
-def _has_row(place: Path) -> bool:
-    """Whether the folder of a version belongs to a dataset."""
-    owner, _, name, version = place.relative_to(settings.HOME.pushed).parts
-    return Dataset.objects.pushed_by(int(owner)).filter(name=name, version=version).exists()
-
-
-def check_removal(user: Someone, dataset: Dataset) -> None:
-    """Check that a person may remove a dataset, and that no unfinished job needs it.
-
-    Raises:
-        Forbidden: it is another person's.
-        Conflict: a job waits for it or reads it.
-    """
-    if dataset.owner_id != user.pk and not getattr(user, "is_staff", False):
-        raise Forbidden(
-            Sentence(
-                "{reference} belongs to {username}; only they and admins can remove it.",
-                reference=dataset.reference,
-                username=dataset.owner.username,
-            )
-        )
-    jobs = Job.objects.unfinished().only("id", "name", "spec_fields")
-    reader = next((job for job in jobs if dataset.reference in (job.spec_fields.get("datasets") or [])), None)
-    if reader is not None:
-        raise Conflict(
-            Sentence(
-                "{reader} uses {reference}; cancel it, or wait for its end.",
-                reader=reader,
-                reference=dataset.reference,
-            )
-        )
-
-
-def remove(dataset: Dataset) -> None:
-    """Forget a dataset; of pushed data also the files that no other version has."""
-    path = settings.HOME.pushed / dataset.path
-    dataset.delete()
-    if not dataset.is_pushed:
-        return
-    shelf = Shelf(settings.HOME.pushed / path.relative_to(settings.HOME.pushed).parts[0])
-    place = shelf.version(dataset.name, dataset.version)
-    inodes = {entry.stat().st_ino for entry in _files_below(place)}
-    remove_tree(place)
-    for content in shelf.contents.iterdir():
-        about = content.stat()
-        if about.st_ino in inodes and about.st_nlink == 1:
-            content.unlink()
-
-
-def _files_below(place: Path) -> Iterator[Path]:
-    for folder, _, names in walk_tree(place):
-        yield from (Path(folder, os.fsdecode(name)) for name in names)
-
-
-def sweep(now: datetime) -> None:
-    """Remove parts that nobody goes on with, and files that never became a dataset's."""
-    oldest = (now - PARTS_KEPT).timestamp()
-    for shelf in map(Shelf, settings.HOME.pushed.iterdir() if settings.HOME.pushed.is_dir() else ()):
-        for path in [
-            *shelf.parts.glob("*"),
-            *shelf.contents.glob("*"),
-            *(shelf.root / "known").glob("*"),
-        ]:
-            about = path.stat()
-            if about.st_nlink == 1 and about.st_mtime < oldest:
-                path.unlink()
-        unfinished = [*(shelf.root / "made").glob("*"), *shelf.root.glob("sets/*/*")]
-        for folder in unfinished:
-            if folder.stat().st_mtime < oldest and (folder.parent.name == "made" or not _has_row(folder)):
-                remove_tree(folder)

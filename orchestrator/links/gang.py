@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TypedDict, cast
 from uuid import UUID
 
 from orchestrator.nodes.copies import MEETING, Copy
@@ -189,7 +189,7 @@ def merged_end(ends: Sequence[Record]) -> Record:
     """
     cause = min(ends, key=_distance_from_cause)
     leader = min(ends, key=_first_rank)
-    dropped: dict[str, Any] = {}
+    dropped: dict[str, object] = {}
     for end in ends:
         dropped |= _table(end.get("dropped_bytes"))
     return {
@@ -229,12 +229,18 @@ def _first_rank(end: Record) -> int:
     return min((int(row.get("rank", 0)) for row in _rows(end)), default=1 << 30)
 
 
-def _rows(end: Record) -> list[dict[str, Any]]:
+class RankRow(TypedDict, total=False):
+    """What an exit record says of a rank, as far as parts are merged by it."""
+
+    rank: int
+
+
+def _rows(end: Record) -> list[RankRow]:
     rows = end.get("ranks")
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return [cast("RankRow", row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _table(value: object) -> dict[str, Any]:
+def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 

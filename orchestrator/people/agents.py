@@ -6,7 +6,7 @@ The gate puts the token's rules on the user object, as ``agent``; a person's own
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 from django.contrib.auth.models import AbstractBaseUser
@@ -50,7 +50,15 @@ def name_of(user: AbstractBaseUser) -> str:
     return name if rules is None else f"{name} (agent {rules.token.name})"[:160]
 
 
-def mark_of(user: AbstractBaseUser) -> dict[str, Any]:
+class AgentMark(TypedDict, total=False):
+    """The mark of a job that an agent submitted; empty for a person's."""
+
+    token: int
+    name: str
+    width: int | None
+
+
+def mark_of(user: AbstractBaseUser) -> AgentMark:
     """The mark of a job that this user submits, as its row keeps it; empty for a person's."""
     rules = agent_of(user)
     return {} if rules is None else {"token": rules.token_id, "name": rules.token.name, "width": rules.width}

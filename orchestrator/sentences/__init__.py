@@ -4,15 +4,17 @@ Pages, REST, mail and commands ask here; nothing that is said here is ever store
 by it. Importing the package registers the words of all codes.
 """
 
-from orchestrator.sentences import controllers, endings, events, remarks, unsupervised
+from orchestrator.sentences import controllers, devices, endings, events, remarks, retries, unsupervised
 from orchestrator.sentences.table import TABLE, say, say_json
 
 __all__ = [
     "TABLE",
     "controllers",
+    "devices",
     "endings",
     "events",
     "remarks",
+    "retries",
     "say",
     "say_json",
     "unsupervised",

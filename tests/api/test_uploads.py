@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible
-from orchestrator.jobs import datasets, pushing
+from orchestrator.jobs import datasets, pushing, shelves
 from orchestrator.jobs.submission import checks
 from orchestrator.models import Dataset, DatasetRoot, Job, JobState
 from orchestrator.spec.job_spec import JobSpec
@@ -143,7 +143,7 @@ def test_only_what_was_announced_may_be_sent(adas, bobs):
 
 def test_push_beyond_the_quota_says_what_takes_the_room(adas, settings, monkeypatch):
     settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_data_gib=1)
-    monkeypatch.setattr(pushing, "GIB", 1000)
+    monkeypatch.setattr(shelves, "GIB", 1000)
     adas.push("old", {"a": b"x" * 800})
 
     answer = adas.ask("new", {"a": b"x" * 800, "b": b"y" * 300})
@@ -161,7 +161,7 @@ def test_push_beyond_the_quota_says_what_takes_the_room(adas, settings, monkeypa
 def test_more_than_the_quota_is_refused_whatever_was_announced(adas, settings, monkeypatch):
     """The size of a part's file is the sender's word, and several pushes may be announced at once."""
     settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_data_gib=1)
-    monkeypatch.setattr(pushing, "GIB", 1000)
+    monkeypatch.setattr(shelves, "GIB", 1000)
     content = b"x" * 900
     first, second = (adas.ask(name, {f"{name}.bin": content + name.encode()}).json() for name in ("a", "b"))
 
@@ -268,8 +268,8 @@ def test_parts_that_nobody_goes_on_with_are_removed_and_datasets_are_not(adas, h
     missing = adas.ask("large", {"a": b"x" * 100}).json()["missing"][0]
     adas.send(missing, 0, b"x" * 50, b"x" * 100)
 
-    pushing.sweep(timezone.now())
+    shelves.sweep(timezone.now())
     assert adas.ask("large", {"a": b"x" * 100}).json()["missing"][0]["sent_bytes"] == 50
-    pushing.sweep(timezone.now() + timedelta(days=8))
+    shelves.sweep(timezone.now() + timedelta(days=8))
     assert adas.ask("large", {"a": b"x" * 100}).json()["missing"][0]["sent_bytes"] == 0
     assert contents(datasets.checked_path(datasets.resolve("digits", ada))) == FILES

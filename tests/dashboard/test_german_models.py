@@ -9,7 +9,7 @@ from django.urls import reverse
 from dashboard.pages import federated, models, sessions, share, sweep_form
 from dashboard.parts import recipe_forms, recipe_reports, service_fields
 from deploy.translations import catalog
-from orchestrator.api.resources.sweeps import SETTINGS_IGNORED
+from orchestrator.api.resources.sweep_view import SETTINGS_IGNORED
 from orchestrator.models import FederationState, LinkKind, MemberRole, ServiceState, Visibility
 from orchestrator.sharing import links
 from orchestrator.sweeps.core.ready import READY

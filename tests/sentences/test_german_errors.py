@@ -51,6 +51,7 @@ CONVERTED = (
     "orchestrator/jobs/results.py",
     "orchestrator/jobs/retention.py",
     "orchestrator/jobs/shells.py",
+    "orchestrator/jobs/shelves.py",
     "orchestrator/jobs/steering.py",
     "orchestrator/jobs/submission",
     "orchestrator/people",

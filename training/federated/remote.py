@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypedDict
 from urllib.parse import urlencode, urlsplit
 
 from training.federated.channels import Gone
@@ -54,6 +54,24 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+class RoundSettings(TypedDict):
+    """What the federation's Berth answers to a site that joins."""
+
+    protocol: int
+    federation: str
+    name: str  # of the site
+    number: int
+    sites: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    proximal: float
+    clip: float | None  # None: no noise
+    noise: float
+    delta: float
+    patience_s: float
 
 
 @dataclass(slots=True)
@@ -92,9 +110,9 @@ class Door:
     def host(self) -> str:
         return urlsplit(self._base).netloc
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> RoundSettings:
         """What the rounds train with; asking for it joins them."""
-        answer: dict[str, Any] = json.loads(self.ask("GET", "", read=_all_of).body)
+        answer: RoundSettings = json.loads(self.ask("GET", "", read=_all_of).body)
         return answer
 
     def ask(
@@ -333,7 +351,7 @@ def _say_farewell(channel: RemoteChannel, run: str, why: str) -> None:
         sys.stdout.write(f"The federation could not be told of the end: {error}\n")
 
 
-def local_of(settings: dict[str, Any], model: str, data: str, data_path: str | None) -> Local:
+def local_of(settings: RoundSettings, model: str, data: str, data_path: str | None) -> Local:
     """How this site trains: as the federation says, with code and data from here."""
     clip, noise = settings["clip"], settings["noise"]
     return Local(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from training.layers.cuts import find_cuts
 from training.layers.layer_graph import LayerGraph, ProfileError, read_profile
@@ -71,9 +71,34 @@ def data_parallel_s(graph: LayerGraph, devices: int, bandwidth: float) -> float:
     return (graph.compute_s + exchange_s) / devices
 
 
+class DescribedStages(TypedDict):
+    """A synchronous pipeline; ``stages`` is None if there is none, for this reason."""
+
+    micro_batches: int
+    stages: list[dict[str, float]] | None
+    reason: NotRequired[str]
+    step_s: NotRequired[float]
+    predicted_throughput_x: NotRequired[float]
+    bubble_percent: NotRequired[float]
+
+
+class DescribedPartitions(TypedDict):
+    """Both pipelines; throughputs are relative to one device."""
+
+    devices: int
+    stages: list[dict[str, float]]
+    micro_batch_s: float
+    one_device_s: float
+    predicted_throughput_x: float
+    data_parallel_x: float
+    over_data_parallel_x: float
+    search_ms: float
+    synchronous: DescribedStages
+
+
 def describe_partitions(
     graph: LayerGraph, devices: int, bandwidth: float, memory_bytes: float, micro_batches: int
-) -> dict[str, Any]:
+) -> DescribedPartitions:
     """Describe both pipelines as JSON; throughputs relative to one device, with three decimals as published."""
     began_s = time.perf_counter()
     free = partition_asynchronous(graph, devices, Asynchronous(bandwidth, memory_bytes))
@@ -94,7 +119,7 @@ def describe_partitions(
 
 def _describe_synchronous(
     graph: LayerGraph, devices: int, bandwidth: float, memory_bytes: float, micro_batches: int
-) -> dict[str, Any]:
+) -> DescribedStages:
     try:
         together, step_s = partition_synchronous(
             graph, devices, OneForwardOneBackward(bandwidth, memory_bytes, micro_batches)

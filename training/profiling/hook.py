@@ -32,7 +32,7 @@ class Profiler:
         output: the folder for traces; without one they are not kept.
     """
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], output: str | None) -> None:
+    def __init__(self, tell: Callable[[dict[str, float | str]], None], output: str | None) -> None:
         self._tell, self._output = tell, output
         self._wanted = False
         self._profile: _Profile | None = None
@@ -127,7 +127,7 @@ class _Profile:
         self._wall_s = time.perf_counter() - self._began_s
         self._profiler.stop()
 
-    def figures(self, path: str) -> dict[str, Any]:
+    def figures(self, path: str) -> dict[str, float | str]:
         """Write the trace, and sum it up."""
         self._profiler.export_chrome_trace(path)
         trace = _read_trace(path)
@@ -160,7 +160,7 @@ def _free_name(output: str | None) -> str:
 def start(metrics_file: str, output: str | None) -> ImportHook:
     """Watch for torch's optimizers from now on."""
 
-    def tell(fields: dict[str, Any]) -> None:
+    def tell(fields: dict[str, float | str]) -> None:
         line = json.dumps({**fields, "time": round(time.time(), 3)}, separators=(",", ":"))
         try:
             fd = os.open(metrics_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -14,7 +14,7 @@ _LOADING: Final = "enumerate(DataLoader)"
 _EXCHANGING: Final = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:")
 
 
-def summarise(trace: Mapping[str, Any], wall_s: float, thread: int) -> dict[str, Any]:
+def summarise(trace: Mapping[str, Any], wall_s: float, thread: int) -> dict[str, float | str]:
     """The seconds of each part, which add up to ``wall_s``, and the device whose time it is.
 
     With work on a GPU its time counts: copies and exchanges count only while it does not compute, and waiting for

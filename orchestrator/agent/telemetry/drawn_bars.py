@@ -3,7 +3,7 @@
 import re
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout
-from orchestrator.agent.telemetry.shapes import POSITION_RANK, Builder, Number, in_part, numbers_of
+from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder, Number, in_part, numbers_of
 from orchestrator.agent.telemetry.tokens import BAR
 from orchestrator.agent.telemetry.vocabulary import DATA_BARS, EVALUATION, is_measure
 

@@ -13,7 +13,7 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
 from orchestrator.exceptions import NotFound, OrchestratorError, Sentence
-from orchestrator.jobs import datasets, pushing
+from orchestrator.jobs import datasets, shelves
 from orchestrator.models import Dataset, Scope
 from orchestrator.models.datasets import DatasetQuerySet
 from orchestrator.spec.job_spec import DATASET_REFERENCE
@@ -84,9 +84,9 @@ def remove_dataset(request: ApiRequest, name: str) -> HttpResponse:
     """Remove a version, or by name alone all versions: the files of pushed data, or only the name of registered data."""
     rows = list(_find(request, name)) or [_nothing(name)]
     for dataset in rows:
-        pushing.check_removal(request.user, dataset)
+        shelves.check_removal(request.user, dataset)
     for dataset in rows:
-        pushing.remove(dataset)
+        shelves.remove(dataset)
     return HttpResponse(status=204)
 
 

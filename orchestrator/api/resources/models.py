@@ -15,7 +15,7 @@ from orchestrator.api.http.reading import Body
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.sweeps import find_sweep
 from orchestrator.exceptions import NotFound, Sentence
-from orchestrator.jobs import promotion, pushing, steering
+from orchestrator.jobs import promotion, shelves, steering
 from orchestrator.jobs.results import printable
 from orchestrator.models import Job, ModelVersion, RungReport
 from orchestrator.people import audit
@@ -146,8 +146,8 @@ def get_model(request: ApiRequest, name: str) -> ModelDetailOut:
 def remove_model(request: ApiRequest, name: str) -> HttpResponse:
     """Remove one version of a model and its files; a job that waits for it or reads it keeps it."""
     model = promotion.find(name, request.user)
-    pushing.check_removal(request.user, model.dataset)
-    pushing.remove(model.dataset)
+    shelves.check_removal(request.user, model.dataset)
+    shelves.remove(model.dataset)
     return HttpResponse(status=204)
 
 

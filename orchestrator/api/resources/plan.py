@@ -133,7 +133,7 @@ def _show(planned: SubmitPreview) -> PlanOut:
         all_changes_tried=planned.search.complete,
         memory_claim=MemoryClaimOut(**planned.memory.as_json()),
         calibration=show_calibration(),
-        training=planned.training,
+        training=None if planned.training is None else dict(planned.training),
         outcomes=_show_outcomes(planned),
     )
 

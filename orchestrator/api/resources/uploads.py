@@ -11,7 +11,7 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.reading import Body
 from orchestrator.api.resources.datasets import DatasetOut, show_dataset
 from orchestrator.exceptions import Sentence, TooLarge
-from orchestrator.jobs import pushing
+from orchestrator.jobs import pushing, shelves
 from orchestrator.spec.job_spec import GIB
 
 router = Router()
@@ -65,7 +65,7 @@ class SpaceOut(BaseModel):
 def get_upload_space(request: ApiRequest) -> SpaceOut:
     """How much the caller has pushed, and may push."""
     return SpaceOut(
-        used_bytes=pushing.used_bytes(request.user),
+        used_bytes=shelves.used_bytes(request.user),
         limit_bytes=settings.ENVIRONMENT.user_data_gib * GIB or None,
     )
 

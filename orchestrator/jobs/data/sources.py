@@ -189,7 +189,7 @@ def _hugging_face(address: str, credentials: Mapping[str, str] | None) -> Store:
 def _s3(address: str, credentials: Mapping[str, str] | None) -> Store:
     known = credentials or {}
     key = known.get("AWS_ACCESS_KEY_ID")
-    client: dict[str, Any] = {}
+    client: dict[str, str] = {}
     if region := known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION"):
         client["region_name"] = region
     system = importlib.import_module("s3fs").S3FileSystem(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from orchestrator.jobs.data.archives import Unpacking
 from orchestrator.jobs.data.causes import CannotFetch, cause_of
@@ -30,6 +30,19 @@ JOURNAL = "journal.jsonl"
 MANIFEST = "manifest.json"
 DATA = "data"  # the folder of the files
 ARCHIVE = "archive"  # the folder of a file that is unpacked
+
+
+class FetchRequest(TypedDict):
+    """What the program gets on its standard input."""
+
+    folder: str
+    address: str
+    credentials: dict[str, str]
+    sha256: str  # of the only file; empty: not known
+    most_bytes: int
+    unpack: bool
+    earlier: str | None  # the folder of an earlier fetch, whose files are linked
+    allowed: list[str]  # hosts of the lab's network
 
 
 class Entry(TypedDict):
@@ -74,7 +87,7 @@ def log(words: str) -> None:
 
 
 def main() -> int:
-    request: dict[str, Any] = json.load(sys.stdin)
+    request: FetchRequest = json.load(sys.stdin)
     guard_sockets(request["allowed"])
     try:
         fetch(request)
@@ -86,7 +99,7 @@ def main() -> int:
     return 0
 
 
-def fetch(request: Mapping[str, Any]) -> None:
+def fetch(request: FetchRequest) -> None:
     """Fetch what a request names into its folder.
 
     Raises:

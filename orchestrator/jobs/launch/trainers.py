@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from django.conf import settings
 
@@ -60,12 +59,11 @@ def failed_on_checkpoint(attempt: Attempt) -> bool:
 
     A job must not fail for good on what nobody asked for: without the checkpoint it would have begun at step 0.
     """
-    record: dict[str, Any] = (
-        read_record(settings.HOME.job(attempt.job_id).attempt(attempt.number).launch) or {}
-    )
+    record = read_record(settings.HOME.job(attempt.job_id).attempt(attempt.number).launch) or {}
+    variables = record.get("env")
     attempt = Attempt.objects.get(pk=attempt.pk)
     is_further = attempt.last_step is not None and attempt.last_step > (attempt.resumed_from_step or 0)
-    return GIVEN in record.get("env", {}) and not is_further
+    return isinstance(variables, dict) and GIVEN in variables and not is_further
 
 
 def _folders(job: Job) -> Iterator[JobFolder]:

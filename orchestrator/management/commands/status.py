@@ -3,7 +3,7 @@
 import http.client
 import json
 import sys
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
@@ -19,6 +19,29 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 -- where others lis
 NOT_RUNNING = "not_running"
 
 
+class DependencyStatus(TypedDict):
+    """What the server says of a part that it needs."""
+
+    state: str
+    detail: str
+
+
+class ServerStatus(TypedDict):
+    """What the web server says of itself."""
+
+    status: str
+    address: str
+    dependencies: dict[str, DependencyStatus]
+
+
+class ToldStatus(ServerStatus):
+    """What the command shows."""
+
+    version: str
+    home: str
+    trainings: int | None
+
+
 class Command(BaseCommand):
     help = "Show whether Berth runs here and what of it answers; exit status 1 unless all of it does."
     requires_system_checks = ()  # they check our code, and cost 1.2 s of processor
@@ -27,8 +50,12 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="output as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        told = ask(settings.ENVIRONMENT.bind, settings.ENVIRONMENT.port)
-        told |= {"version": berth.__version__, "home": str(settings.HOME.root), "trainings": trainings()}
+        told: ToldStatus = {
+            **ask(settings.ENVIRONMENT.bind, settings.ENVIRONMENT.port),
+            "version": berth.__version__,
+            "home": str(settings.HOME.root),
+            "trainings": trainings(),
+        }
         if options["json"]:
             self.stdout.write(json.dumps(told))
         else:
@@ -36,7 +63,7 @@ class Command(BaseCommand):
         if told["status"] != "ready":
             sys.exit(1)
 
-    def _tell(self, told: dict[str, Any]) -> None:
+    def _tell(self, told: ToldStatus) -> None:
         self.stdout.write(f"Berth {told['version']}, state folder {told['home']}")
         if told["status"] == NOT_RUNNING:
             self.stdout.write(
@@ -50,10 +77,10 @@ class Command(BaseCommand):
             self.stdout.write(f"{plural(told['trainings'], 'training')} running")
 
 
-def ask(bind: str, port: int) -> dict[str, Any]:
+def ask(bind: str, port: int) -> ServerStatus:
     """What the web server at an address says of itself; ``not_running`` if nothing answers."""
     address = f"http://localhost:{port}/"
-    silent = {"status": NOT_RUNNING, "address": address, "dependencies": {}}
+    silent: ServerStatus = {"status": NOT_RUNNING, "address": address, "dependencies": {}}
     connection = http.client.HTTPConnection(
         "127.0.0.1" if bind in _EVERYWHERE else bind, port, timeout=ANSWERS_WITHIN_S
     )

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -14,6 +13,7 @@ from django.utils import timezone
 from orchestrator.exceptions import OrchestratorError, Sentence
 from orchestrator.models import Notice, NoticeTarget
 from orchestrator.people import secrets
+from orchestrator.people.notices.post import NoticeAnswer, NoticeRequest
 
 PROGRAM = "orchestrator.people.notices.post"
 PATIENCE_S = 30.0
@@ -57,13 +57,13 @@ def _send(target: NoticeTarget, title: str, body: str) -> str | None:
     return post(url, title=title, body=body).get("error")
 
 
-def post(url: str, *, title: str | None = None, body: str = "") -> dict[str, Any]:
+def post(url: str, *, title: str | None = None, body: str = "") -> NoticeAnswer:
     """Check an address, and send to it if there is a title; returns ``shown`` (without secrets) or ``error``.
 
     Raises:
         OrchestratorError: the sending program could not be run.
     """
-    request = {
+    request: NoticeRequest = {
         "url": full_address(url),
         "title": title,
         "body": body,
@@ -80,14 +80,14 @@ def post(url: str, *, title: str | None = None, body: str = "") -> dict[str, Any
             env=_environment(os.environ),
             check=True,
         )
-        answer = json.loads(done.stdout)
+        answer: NoticeAnswer = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return {"error": f"No answer within {PATIENCE_S:.0f} s."}
     except (subprocess.CalledProcessError, OSError, ValueError) as error:
         raise OrchestratorError(
             Sentence("Notifications cannot be sent: {error}.", error=type(error).__name__)
         ) from error
-    return dict(answer)
+    return answer
 
 
 def full_address(url: str) -> str:

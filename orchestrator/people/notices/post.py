@@ -8,7 +8,7 @@ import importlib
 import json
 import logging
 import sys
-from typing import Any
+from typing import Any, TypedDict
 
 from orchestrator.people.notices.reach import destination_of, guard_sockets, is_public
 
@@ -48,15 +48,31 @@ PLAIN = frozenset(["json", "form", "xml", "mmost", "rocket", "matrix", "gotify",
 NO_ADDRESS = "This is not an address for notifications. See the list of services in the docs."
 
 
+class NoticeRequest(TypedDict):
+    """What the program gets on its standard input."""
+
+    url: str
+    title: str | None  # None: only check the address
+    body: str
+    allowed: list[str]  # hosts of the lab's network
+
+
+class NoticeAnswer(TypedDict, total=False):
+    """What the program answers."""
+
+    shown: str  # the address without secrets
+    error: str
+
+
 def main() -> int:
-    request: dict[str, Any] = json.load(sys.stdin)
+    request: NoticeRequest = json.load(sys.stdin)
     guard_sockets(request["allowed"])
     logging.getLogger("apprise").setLevel(logging.ERROR)
     json.dump(_answer(request), sys.stdout)
     return 0
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: NoticeRequest) -> NoticeAnswer:
     apprise: Any = importlib.import_module("apprise")  # late import: after the guard; it has no types
 
     url, allowed = str(request["url"]), [str(host).lower() for host in request["allowed"]]

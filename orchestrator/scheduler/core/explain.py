@@ -1,7 +1,7 @@
 """Why a job waits, as facts; ``orchestrator.sentences.waits`` has the words."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TypedDict
 
 from orchestrator.scheduler.core.ends import needed_s
 from orchestrator.scheduler.core.prospects import Prospect
@@ -24,8 +24,8 @@ def called(job: Job) -> str:
     return job.name or job.id[-8:]
 
 
-def _wanted(room: Room, job: Job) -> dict[str, Any]:
-    wanted: dict[str, Any] = {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
+def _wanted(room: Room, job: Job) -> dict[str, int | list[str]]:
+    wanted: dict[str, int | list[str]] = {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
     if parts := room.span(job):
         wanted["servers"] = len(parts)
     if job.constraints.for_data:
@@ -73,7 +73,15 @@ def unavailable(room: Room, job: Job) -> Facts:
     }
 
 
-def named(devices: Collection[Device]) -> dict[str, Any]:
+class NamedDevices(TypedDict):
+    """Some devices in words: what they are, how many, and the numbers of the first."""
+
+    device_kinds: list[str]
+    devices: int
+    numbers: list[int]
+
+
+def named(devices: Collection[Device]) -> NamedDevices:
     """Some devices: what they are, how many, and the numbers of the first."""
     chosen = sorted(devices, key=lambda device: (device.index, device.id))
     return {
@@ -103,7 +111,7 @@ def _cause(device: Device) -> Facts:
 def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) -> Facts:
     """What is needed, what is free, and what is free but kept for the head."""
     free = room.count_free(job.constraints, job.memory_bytes, held)
-    facts = {**_wanted(room, job), "free": free}
+    facts: dict[str, object] = {**_wanted(room, job), "free": free}
     if job.memory_bytes is not None:
         facts["memory_bytes"] = job.memory_bytes
     if job.kept_away_by:

@@ -72,7 +72,7 @@ def _earlier(job: Job, counts: Collection[int]) -> Sequence[Mapping[str, Any]]:
     )
 
 
-def _start_of(job: Job) -> dict[str, Any]:
+def _start_of(job: Job) -> dict[str, str | list[str]]:
     """What the job runs; its entrypoint is null where it has a module or a command."""
     return {name: job.spec_fields[name] for name in STARTS if job.spec_fields.get(name)}
 

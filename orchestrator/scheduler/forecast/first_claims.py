@@ -47,7 +47,10 @@ def plan(number: int) -> None:
     job = row.job
     planned_bytes = None
     try:
-        answer = training_preview.preview(job.owner, job.spec, job, longest_s=LONGEST_S) or {"devices": []}
+        answer = (
+            training_preview.preview(job.owner, job.spec, job, longest_s=LONGEST_S)
+            or training_preview.NO_PREVIEW
+        )
         table = next((one for one in answer["devices"] if one["gpus"] == job.gpus), None)
         if answer.get("error"):
             logger.info("The memory of job %s was not planned: %s", job.pk, answer["error"])

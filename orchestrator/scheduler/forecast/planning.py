@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
@@ -15,12 +14,13 @@ from orchestrator.jobs.submission import intake
 from orchestrator.models import Device, Job, JobState
 from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.forecast import device_counts, whatif
+from orchestrator.scheduler.forecast.training_preview import TrainingPreview
 from orchestrator.sentences.waits import say_wait
 from orchestrator.spec.job_spec import JobSpec
 
 ESTIMATED = 5000  # waiting jobs of a pool that get a start estimate on request
 _ESTIMATING = replace(passes.POLICY, predicted_jobs=ESTIMATED)
-TrainingPlanner = Callable[[AbstractBaseUser, JobSpec, Job], dict[str, Any] | None]
+TrainingPlanner = Callable[[AbstractBaseUser, JobSpec, Job], TrainingPreview | None]
 _training_planners: list[TrainingPlanner] = []
 
 
@@ -51,7 +51,7 @@ class SubmitPreview:
     start_latest: datetime | None
     memory: memory_claims.MemoryClaim
     search: whatif.Search  # for changes that would start it now
-    training: dict[str, Any] | None
+    training: TrainingPreview | None
     outcomes: tuple[device_counts.DeviceCountOption, ...]  # first with the requested number of devices
 
     @property
@@ -117,7 +117,7 @@ def _plan(
     now: datetime,
     *,
     search: whatif.Search,
-    training: dict[str, Any] | None,
+    training: TrainingPreview | None,
     outcomes: tuple[device_counts.DeviceCountOption, ...],  # first with the requested number of devices
 ) -> SubmitPreview:
     job_id = str(job.pk)

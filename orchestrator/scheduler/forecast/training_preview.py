@@ -54,9 +54,19 @@ class DeviceCountPreview(TypedDict):
     candidates: Sequence[Mapping[str, Any]]  # as ``training_plans.read_candidates`` returns them
 
 
+class TrainingPreview(TypedDict):
+    """How a model would train, for each number of devices that the planner answered for."""
+
+    error: str  # why there is no answer; empty: there is one
+    devices: list[DeviceCountPreview]
+
+
+NO_PREVIEW: TrainingPreview = {"error": "", "devices": []}
+
+
 def preview(
     user: AbstractBaseUser, spec: JobSpec, job: Job, *, longest_s: float | None = None
-) -> dict[str, Any] | None:
+) -> TrainingPreview | None:
     """The candidates for each number of devices up to the job's; None for scripts, and for code or data not here yet."""
     if spec.kind != "model" or not job.bundle or any(map(looks_remote, spec.datasets)):
         return None
@@ -222,7 +232,7 @@ def _end(folder: AttemptFolder) -> None:
 
 def _show(
     answer: Mapping[str, Any], counts: list[int], correction: plan_accuracy.Correction | None
-) -> dict[str, Any]:
+) -> TrainingPreview:
     """The chosen and considered plans by number of devices; user code wrote them, so every value is checked."""
     tables = answer.get("tables")
     if not isinstance(tables, dict):

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from orchestrator.models import Device, Lender, Pilot, PilotState
 from orchestrator.scheduler import core
@@ -22,9 +21,12 @@ def lent_pools(lenders: Iterable[Lender], pilots: Sequence[Pilot]) -> tuple[core
     )
 
 
-def _facts(lender: Lender, pilots: Sequence[Pilot]) -> dict[str, Any]:
+def _facts(lender: Lender, pilots: Sequence[Pilot]) -> dict[str, int | float | str | None]:
     waiting = [pilot for pilot in pilots if pilot.state in {PilotState.REQUESTED, PilotState.WAITING}]
-    facts: dict[str, Any] = {"system": lender.get_system_display(), "waiting": len(waiting)}
+    facts: dict[str, int | float | str | None] = {
+        "system": lender.get_system_display(),
+        "waiting": len(waiting),
+    }
     if lender.problem:
         return {**facts, "problem": lender.problem}
     if waiting:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, NotRequired, TypedDict, cast
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -102,19 +102,35 @@ def _quoted(field: "Field[Any, Any]") -> str:
     return connection.ops.quote_name(str(field.column))
 
 
-def _made_room(jobs: Mapping[str, Job]) -> dict[str, dict[str, Any]]:
+class MadeRoom(TypedDict):
+    """For which job another was stopped, and how far that was."""
+
+    job: str
+    step: NotRequired[int]
+    total_steps: NotRequired[int | None]
+
+
+class StoppedFacts(TypedDict):
+    """The further facts of a job that was stopped for another."""
+
+    made_room: MadeRoom
+
+
+def _made_room(jobs: Mapping[str, Job]) -> dict[str, StoppedFacts]:
     """The further facts of a job that was stopped for another: for which, and how far it was."""
     stopped = {job_id: job.preempted_for_id for job_id, job in jobs.items() if job.preempted_for_id}
     others = Job.objects.in_bulk(set(stopped.values())) if stopped else {}
     return {
-        job_id: {"made_room": {"job": str(others[pk]), **_progress(jobs[job_id])}}
+        job_id: {"made_room": _room_for(others[pk], jobs[job_id])}
         for job_id, pk in stopped.items()
         if pk in others
     }
 
 
-def _progress(job: Job) -> dict[str, int | None]:
-    return {"step": job.step, "total_steps": job.total_steps} if job.step else {}
+def _room_for(other: Job, job: Job) -> MadeRoom:
+    if not job.step:
+        return {"job": str(other)}
+    return {"job": str(other), "step": job.step, "total_steps": job.total_steps}
 
 
 def _never_fits(wait: core.Wait) -> Fact:

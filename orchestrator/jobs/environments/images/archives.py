@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Rootfs
+from orchestrator.jobs.environments.images.records import ImageConfig
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES
 
 _GZIP = b"\x1f\x8b"
@@ -28,7 +29,7 @@ class Archive:
         row = json.loads(self._member("manifest.json").read(LARGEST_ANSWER_BYTES))[0]
         data = self._member(row["Config"]).read(LARGEST_ANSWER_BYTES)
         self.digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        self.config: dict[str, Any] = json.loads(data)
+        self.config: ImageConfig = json.loads(data)
         self._layers: list[str] = list(row["Layers"])
         self._diff_ids: list[str] = list((self.config.get("rootfs") or {}).get("diff_ids") or [])
         if len(self._layers) != len(self._diff_ids):

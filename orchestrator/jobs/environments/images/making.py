@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
@@ -17,6 +16,7 @@ from orchestrator.jobs.environments import building, sources
 from orchestrator.jobs.environments.building import Built
 from orchestrator.jobs.environments.failures import CannotPrepare
 from orchestrator.jobs.environments.images.asking import ask_python
+from orchestrator.jobs.environments.images.records import NotPulled, PulledImage, PullRequest
 from orchestrator.jobs.environments.lock import Locked
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.launch.images import FACTS, NO_SANDBOX, ROOT
@@ -84,9 +84,9 @@ def is_allowed(image: ImageName) -> bool:
     return not image.kind or any(place.is_relative_to(folder.resolve()) for folder in folders)
 
 
-def _get(name: str, image: ImageName, digest: str, folder: Path, log: Path) -> dict[str, Any]:
+def _get(name: str, image: ImageName, digest: str, folder: Path, log: Path) -> PulledImage:
     """Run the program that fetches; what it says of the image."""
-    request = {
+    request: PullRequest = {
         "image": name,
         "digest": digest,
         "folder": str(folder),
@@ -111,7 +111,7 @@ def _get(name: str, image: ImageName, digest: str, folder: Path, log: Path) -> d
         except subprocess.TimeoutExpired:
             raise CannotPrepare("network", f"It did not come within {MOST_S / 3600:.0f} hours.") from None
         try:
-            answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            answer: PulledImage | NotPulled = json.loads(done.stdout.splitlines()[-1])
         except (IndexError, ValueError):
             raise CannotPrepare("network", "The fetching program was stopped.") from None
         if "finished" not in answer:

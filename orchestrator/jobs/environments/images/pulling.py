@@ -11,13 +11,21 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol, Self, cast
 
 from orchestrator.jobs.environments.images import archives
 from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Room, Rootfs
+from orchestrator.jobs.environments.images.records import (
+    Descriptor,
+    ImageConfig,
+    Manifest,
+    NotPulled,
+    PulledImage,
+    PullRequest,
+)
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES, Registry
 from orchestrator.people.notices.reach import Unreachable, guard_sockets
 from orchestrator.spec.images import ARCHIVE, LAYOUT, ImageName, read_image
@@ -73,13 +81,13 @@ class Layout:
 
 
 def main() -> int:
-    request: dict[str, Any] = json.load(sys.stdin)
+    request: PullRequest = json.load(sys.stdin)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = MOST_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     guard_sockets(request["allowed"])
     try:
-        answer = get(request)
+        answer: PulledImage | NotPulled = get(request)
     except Exception as error:  # noqa: BLE001 -- the caller decides by the cause
         failure = cause_of(error)
         if failure.cause == "other":
@@ -114,7 +122,7 @@ def log(words: str) -> None:
     sys.stderr.flush()
 
 
-def get(request: Mapping[str, Any]) -> dict[str, Any]:
+def get(request: PullRequest) -> PulledImage:
     """Lay an image out in a folder; its digest, variables and size.
 
     Raises:
@@ -139,7 +147,7 @@ def get(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"digest": digest, "env": variables(config), "bytes": rootfs.room.bytes, "finished": True}
 
 
-def variables(config: Mapping[str, Any]) -> dict[str, str]:
+def variables(config: ImageConfig) -> dict[str, str]:
     """The environment variables that an image sets."""
     rows = (config.get("config") or {}).get("Env") or []
     pairs = [str(row).partition("=") for row in rows]
@@ -148,12 +156,12 @@ def variables(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _lay(
     source: Source, name: ImageName, digest: str, folder: Path, rootfs: Rootfs
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, ImageConfig]:
     first, manifest = _manifest(source, digest or name.reference)
     for each in manifest["layers"]:
         _check_packed(str(each.get("mediaType", "")))
     with _blob(source, manifest["config"]["digest"], folder, rootfs.room.most_bytes) as file:
-        config: dict[str, Any] = json.load(file)
+        config: ImageConfig = json.load(file)
     _check_processor(config)
     for number, each in enumerate(manifest["layers"], 1):
         log(f"layer {number} of {len(manifest['layers'])}, {int(each.get('size', 0)):,} bytes")
@@ -162,7 +170,7 @@ def _lay(
     return first, config
 
 
-def _manifest(source: Source, reference: str) -> tuple[str, dict[str, Any]]:
+def _manifest(source: Source, reference: str) -> tuple[str, Manifest]:
     """The digest of what a reference leads to, and the manifest for this processor.
 
     The digest is that of the manifest and not of the index, so that it names one image on every server.
@@ -185,14 +193,14 @@ def _manifest(source: Source, reference: str) -> tuple[str, dict[str, Any]]:
     return f"sha256:{hashlib.sha256(data).hexdigest()}", found
 
 
-def _fits(row: Mapping[str, Any], processor: str) -> bool:
+def _fits(row: Descriptor, processor: str) -> bool:
     platform = row.get("platform")
     if not platform:  # of a layout with one image
         return True
     return bool(platform.get("os") == "linux" and platform.get("architecture") == processor)
 
 
-def _read(data: bytes, reference: str) -> dict[str, Any]:
+def _read(data: bytes, reference: str) -> Manifest:
     if reference.startswith("sha256:") and hashlib.sha256(data).hexdigest() != reference.partition(":")[2]:
         raise CannotGet("format", "Its manifest does not have the digest that it was asked for by.")
     try:
@@ -201,7 +209,7 @@ def _read(data: bytes, reference: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise CannotGet("format", "Its manifest cannot be read.")
-    return found
+    return cast("Manifest", found)
 
 
 def _check_packed(kind: str) -> None:
@@ -209,7 +217,7 @@ def _check_packed(kind: str) -> None:
         raise CannotGet("format", "Its layers are packed with zstd; build it with layers packed with gzip.")
 
 
-def _check_processor(config: Mapping[str, Any]) -> None:
+def _check_processor(config: ImageConfig) -> None:
     own = _PROCESSORS.get(os.uname().machine, os.uname().machine)
     theirs = config.get("architecture") or own
     if theirs != own:

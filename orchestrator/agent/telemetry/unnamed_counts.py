@@ -1,0 +1,134 @@
+"""Counts without a name of their own: their place in the line tells which is the step and which is the epoch."""
+
+import re
+from itertools import pairwise
+
+from orchestrator.agent.telemetry.keys import read_key, read_unit
+from orchestrator.agent.telemetry.layouts import Field, Slot
+from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder, Number
+from orchestrator.agent.telemetry.vocabulary import EPOCHS, TRAINING, is_measure
+
+_NAME_AT_COUNT = re.compile(
+    r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
+)
+
+
+def _read_brackets(
+    builder: Builder, numbers: list[Number], texts: tuple[str, ...], *, measured: bool
+) -> list[Number] | None:
+    """Take counts in brackets, also behind the prefix of a log; returns the numbers behind them, None without any."""
+    for index, (number, after) in enumerate(pairwise(numbers)):
+        before = texts[number.at].rstrip(" ")
+        if not before.endswith("["):
+            continue
+        joint = number.after.replace(" ", "")
+        if number.of is not None and after.of is not None and joint == "][":
+            builder.set_epoch(Slot(number.at, number.of))  # "[0/1][12/16] Loss_D: 0.76" of DCGAN
+            builder.set_step(Slot(after.at, after.of), POSITION_RANK, within=True)
+            return numbers[index + 2 :]
+        if (
+            measured
+            and number.of is after.of is None
+            and before == "["
+            and number.after == ", "
+            and after.after[:1] == "]"
+        ):
+            builder.set_epoch(number.slot)  # "[1,  2000] loss: 2.204" of many tutorials
+            builder.set_step(after.slot, POSITION_RANK, within=True)
+            return numbers[index + 2 :]
+        if measured and number.of is None and before.endswith("] [") and number.after[:2] == "] ":
+            builder.set_step(
+                number.slot, NO_RANK - 1
+            )  # "logging_writer.py:48] [100] loss=5.2" of JAX's trainers
+            return numbers[index + 1 :]
+    return None
+
+
+def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number] | None:
+    """Take the epoch and position of WeNet, "TRAIN Batch 0/100 loss 2.3 lr 0.1 rank 0", whose slash is no "of"."""
+    if not texts[-2].endswith(" rank ") or not any(text.endswith(" lr ") for text in texts):
+        return None
+    for index, number in enumerate(numbers):
+        is_pair = number.of is not None and texts[number.at].endswith("Batch ")
+        if is_pair and number.after.startswith(" loss ") and "TRAIN" in "".join(texts[: number.at + 1]):
+            builder.measured = True
+            builder.set_epoch(Slot(number.at, None))
+            builder.set_step(Slot(number.at + 1, None), POSITION_RANK, within=True)
+            return numbers[:index] + numbers[index + 1 :]
+    return None
+
+
+def _read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> bool:
+    """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65"."""
+    count, value = numbers[-2:]
+    hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
+    if hit is None or value.at != count.at + 1 or value.of is not None:
+        return False
+    key = read_key(f"{hit[1]}:", first=count.at == 0)
+    if texts[value.at].strip() not in (":", "=", "is") or key is None or not is_measure(key.last):
+        return False
+    words = {word.lower() for word in (*key.before, *key.words)}
+    if "best" in words or key.prose:
+        return False
+    if hit[2].lower() in EPOCHS:
+        builder.set_epoch(count.slot)
+    else:
+        builder.set_step(count.slot, NO_RANK - 1)
+    unit = read_unit(value.after, key.name())
+    if not unit.bad:
+        builder.explicit = True
+        builder.add(Field(value.at, key.name(unit.name), unit.factor))
+    return True
+
+
+def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
+    """Take the counts that are known by their place in the line; returns the other numbers."""
+    if len(numbers) < 2:
+        return numbers
+    first, second, last = numbers[0], numbers[1], numbers[-1]
+    if (rest := _read_wenet(builder, numbers, texts)) is not None:
+        return rest
+    if _read_behind_count(builder, numbers, texts):
+        return []
+    start = texts[0].strip()
+    measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
+    builder.measured = measured
+    if (rest := _read_brackets(builder, numbers, texts, measured=measured)) is not None:
+        return rest
+    if first.at == 0 and (
+        (measured and start == "[" and first.after[:2] in ("]\t", "] "))
+        or (not start and first.after[:2] == ":\t")
+    ):
+        builder.set_step(
+            Slot(first.at, first.of), NO_RANK - 1
+        )  # "[10]<tab>train-rmse:0.1" of boosting libraries
+        return numbers[1:]
+    if measured and not start and first.of is None and first.after.startswith(" | "):
+        builder.set_step(first.slot, NO_RANK - 1)  # "000100 | 12.3ms/step | loss: 0.5"
+        return numbers[1:]
+    words = [word.lower() for word in first.key.words] if first.key is not None else []
+    if (
+        len(words) == 1
+        and words[0] in TRAINING
+        and first.of is None
+        and second.of is not None
+        and first.after.strip() in ("[", "][")
+    ):
+        # "Train: 0 [  50/1251 (  4%)]" of timm, "Train: [0][50/1251]"
+        builder.set_epoch(Slot(first.at, None))
+        return numbers[1:]
+    if words == ["train", "epoch"] and second.of is not None and second.after == " (":
+        builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples
+    if (
+        first.named
+        and measured
+        and last.of is not None
+        and texts[last.at].rstrip().endswith("[")
+        and texts[-1] == "]"
+    ):
+        builder.set_step(
+            Slot(last.at, last.of), POSITION_RANK, within=True, samples=True
+        )  # "loss: 2.3  [   64/60000]"
+        builder.first_is_role = True
+        return numbers[:-1]
+    return numbers

@@ -1,0 +1,71 @@
+"""Epochs and steps over the folds of a cross-validation."""
+
+import pytest
+
+from orchestrator.agent.telemetry.printed_lines import LineParser
+from tests.telemetry.lines import steps_of
+
+
+def test_epochs_go_on_over_the_folds_of_a_cross_validation():
+    lines = [f"Fold {fold}, Epoch {epoch}/3: loss 0.5" for fold in (1, 2, 3) for epoch in (1, 2, 3)]
+
+    assert steps_of(*lines) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_fold_above_its_epochs_tells_how_many_epochs_there_are():
+    parser = LineParser()
+    lines = [
+        line for fold in (1, 2) for line in (f"===== Fold {fold}/2 =====", "Epoch 0/9 loss: 0.5", "Epoch 9/9 loss: 0.4")
+    ]  # fmt: skip
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [each.step for each in found if each] == [0, 9, 10, 19]
+
+
+def test_a_fold_that_ends_early_leaves_no_gap():
+    parser = LineParser()
+    lines = ["Fold 1 of 4", "Epoch 1/10 loss 0.5", "Epoch 2/10 loss 0.4", "Fold 1: best loss 0.4", "Fold 2 of 4", "Epoch 1/10 loss 0.5"]  # fmt: skip
+
+    found = [each for line in lines if (each := parser.feed(line)) is not None]
+
+    assert [(each.step, each.total_epochs) for each in found] == [(1, 40), (2, 40), (3, 32)]
+
+
+def test_steps_within_the_epochs_of_a_fold_go_on():
+    lines = [
+        f"Fold {fold} Epoch [{epoch}/2] Step [{step}/10] loss: 0.5" for fold in (0, 1) for epoch in (1, 2) for step in (5, 10)
+    ]  # fmt: skip
+
+    assert steps_of(*lines) == [5, 10, 15, 20, 25, 30, 35, 40]
+
+
+def test_epochs_that_go_on_over_folds_are_left_as_they_are():
+    assert steps_of("Fold 1 epoch 1 loss 0.5", "Fold 2 epoch 2 loss 0.4", "Fold 3 epoch 3 loss 0.4") == [
+        1,
+        2,
+        3,
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["folder 3 of 5", "unfold 2", "10-fold 3", "saved to /x/fold 7", "fold accuracy 0.5"]
+)
+def test_what_is_no_fold_changes_nothing(line):
+    parser, quiet = LineParser(), LineParser()
+
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+def test_folds_within_each_epoch_lengthen_no_training():
+    parser = LineParser()
+    lines = [f"Epoch {epoch}/3 - fold {fold}/2 loss 0.5" for epoch in (1, 2) for fold in (1, 2)]
+    first, *others = [line for line in map(parser.feed, lines) if line]
+
+    assert (first.step, first.epoch) == (1, 1.0)  # nothing tells yet that the folds lie within
+    assert [(line.step, line.epoch, line.total_epochs) for line in others] == [
+        (1, 1.0, 3),
+        (2, 2.0, 3),
+        (2, 2.0, 3),
+    ]

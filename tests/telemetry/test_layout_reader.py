@@ -1,0 +1,143 @@
+"""Steps, epochs and episodes, counted over all lines of a training."""
+
+import pytest
+
+from orchestrator.agent.telemetry.printed_lines import LineParser
+from tests.telemetry.lines import last_of, steps_of, values_of
+
+
+def test_a_bar_beside_the_training_is_no_progress():
+    bar = "{name} {percent}%|#####     | {at}/{total} [00:04<03:16,  2.50it/s]"
+    lines = [
+        bar.format(name="Map:", percent=100, at=64, total=64),
+        bar.format(name="", percent=2, at=10, total=500),
+        bar.format(name="", percent=100, at=13, total=13),
+        bar.format(name="Loading checkpoint shards:", percent=100, at=2, total=2),
+    ]
+    parser = LineParser()
+    found = [parser.feed(line) for line in lines]
+
+    assert [(each.step, each.total_steps) if each else None for each in found] == [
+        None,
+        (10, 500),
+        None,
+        None,
+    ]
+
+
+def test_a_bar_that_begins_again_is_the_next_epoch():
+    parser = LineParser()
+    bars = [f"{10 * at}%|###  | {at}/10 [00:01<00:01, 9it/s]" for _ in range(3) for at in (5, 10)]
+
+    assert [values_of(parser, bar).step for bar in bars] == [5, 10, 15, 20, 25, 30]
+
+
+def test_a_longer_bar_after_a_whole_one_is_the_training_if_that_had_no_values():
+    """Preparing the data draws a bar without a name too."""
+    prepared, trained = "100%|###| 64/64 [00:01<00:00, 64it/s]", "1%|   | 10/1000 [00:01<01:00, 9it/s]"
+    found = last_of(f"{prepared}\n{trained}")
+
+    assert (found.step, found.total_steps) == (10, 1000)
+
+
+def test_iterations_that_start_again_in_each_epoch_are_counted_over_all():
+    parser = LineParser()
+    lines = [f"Epoch {epoch} | Iter {at} | loss 0.5" for epoch in (1, 2, 3) for at in (0, 10, 20)]
+
+    assert [values_of(parser, line).step for line in lines] == [0, 10, 20, 30, 40, 50, 60, 70, 80]
+
+
+def test_steps_that_go_on_over_epochs_are_left_as_they_are():
+    parser = LineParser()
+    lines = [f"Epoch {epoch} step {100 * epoch + at} loss 0.5" for epoch in (0, 1, 2) for at in (50, 100)]
+
+    assert [values_of(parser, line).step for line in lines] == [50, 100, 150, 200, 250, 300]
+
+
+def test_steps_below_a_line_with_the_epoch_belong_to_it_if_they_start_again():
+    parser = LineParser()
+    for line in ("Epoch 1/2", "step 50/100 loss 0.5", "step 100/100 loss 0.4", "Epoch 2/2"):
+        parser.feed(line)
+
+    assert values_of(parser, "step 50/100 loss 0.3").step == 150
+
+
+def test_samples_are_called_samples():
+    found = last_of("Train Epoch: 1 [0/60000 (0%)]\tLoss: 0.5\nTrain Epoch: 2 [5120/60000 (9%)]\tLoss: 0.3")
+
+    assert (found.step, found.unit) == (65120, "sample")
+
+
+def test_a_loss_alone_counts_at_the_step_before_it():
+    assert last_of("step 500 loss 2.5\nval loss: 2.6").values == {"val_loss": 2.6}
+    assert last_of("step 500 loss 2.5\nval loss: 2.6").step == 500
+
+
+def test_a_counter_that_falls_to_where_it_began_goes_on():
+    lines = [f"step {step} loss 1.0" for step in (1, 101, 201, 1, 101, 201, 1)]
+
+    assert steps_of(*lines) == [1, 101, 201, 301, 401, 501, 601]
+
+
+def test_a_counter_that_falls_before_its_total_counts_from_the_start():
+    assert steps_of(*(f"step {step}/1000 loss 1.0" for step in (0, 100, 200, 0, 100))) == [
+        0,
+        100,
+        200,
+        0,
+        100,
+    ]
+
+
+def test_a_counter_counts_from_the_start_after_a_traceback():
+    before = [f"step {step} loss 1.0" for step in (0, 100, 200)]
+    error = ["Traceback (most recent call last):", '  File "a.py", line 1', "RuntimeError: lost"]
+
+    assert steps_of(*before, *error, "step 0 loss 1.0", "step 100 loss 1.0") == [0, 100, 200, 0, 100]
+
+
+def test_a_counter_of_the_whole_training_never_goes_on_by_itself():
+    assert steps_of("global_step=100 loss=1.0", "global_step=200 loss=1.0", "global_step=100 loss=1.0") == [
+        100,
+        200,
+        100,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total_steps", "epoch", "values"),
+    [
+        ("Episode 11/500, Step 87/1000", 87, 1000, None, {}),
+        ("Episode: 11, Step: 87, reward: 3.5", 87, None, None, {"Episode": 11.0, "reward": 3.5}),
+        ("Episode: 11 | epoch: 3 | reward: 3.5", 3, None, 3.0, {"Episode": 11.0, "reward": 3.5}),
+        ("timesteps: 200, episode: 9, reward: 3.5", 200, None, None, {"episode": 9.0, "reward": 3.5}),
+        ("Epoch 3 | timestep 5 | Step 101 | loss 0.5", 101, None, 3.0, {"timestep": 5.0, "loss": 0.5}),
+        ("global_step=3442, episode=9, reward=1.5", 3442, None, None, {"episode": 9.0, "reward": 1.5}),
+        ("Episode 11/500, reward: 3.5", 11, 500, None, {"reward": 3.5}),
+    ],
+)
+def test_an_episode_is_the_progress_only_where_nothing_else_is(line, step, total_steps, epoch, values):
+    found = last_of(f"Starting.\n{line}")
+
+    assert (found.step, found.total_steps, found.epoch, found.values) == (step, total_steps, epoch, values)
+
+
+def test_steps_are_not_counted_over_episodes():
+    lines = ["Episode 1/500 reward: 1", "Step 40/1000", "Episode 2/500 reward: 2", "Step 60/1000"]
+    parser = LineParser()
+
+    found = [parser.feed(line) for line in lines]
+
+    assert [(each.step, each.total_steps) for each in found if each] == [
+        (1, 500),
+        (40, 1000),
+        (40, None),
+        (60, 1000),
+    ]
+
+
+def test_a_column_of_episodes_is_the_step_only_where_no_other_column_is():
+    assert last_of("episode  reward  length\n3  2.5  10").step == 3
+    found = last_of("episode  step  reward\n3  400  2.5")
+
+    assert (found.step, found.values) == (400, {"episode": 3.0, "reward": 2.5})
