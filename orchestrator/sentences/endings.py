@@ -316,17 +316,10 @@ def _signalled(rank: int, signal: int) -> str:
 
 
 @ends(Ended.EXITED)
-def _exited(rank: int, exit_code: int, message: str = "", printed: str = "", last_line: str = "") -> str:
+def _exited(rank: int, exit_code: int, message: str = "", printed: str = "") -> str:
     if message:
         return text(
             "The script ended itself on rank {rank}: {message}.", rank=rank, message=message.rstrip(".")
-        )
-    if last_line:
-        return text(
-            'The script ended with exit code {exit_code} on rank {rank}; its log ends with "{last_line}".',
-            exit_code=exit_code,
-            rank=rank,
-            last_line=last_line.rstrip("."),
         )
     ended = text(
         "The script ended with exit code {exit_code} on rank {rank}.", exit_code=exit_code, rank=rank

@@ -144,12 +144,12 @@ def test_whoever_plans_trainings_is_asked(client_of, ada, eight, monkeypatch):
     monkeypatch.setattr(planning, "_training_planners", [])
     planning.register_training_planner(lambda user, spec, job: None)
     planning.register_training_planner(
-        lambda user, spec, job: {"candidates": [{"strategy": "ddp", "ranks": job.gpus}]}
+        lambda user, spec, job: {"error": f"No way on {job.gpus} devices.", "devices": []}
     )
 
     found = client_of(ada).send("POST", "/plan", {"gpus": 2}).json()
 
-    assert found["training"] == {"candidates": [{"strategy": "ddp", "ranks": 2}]}
+    assert found["training"] == {"error": "No way on 2 devices.", "devices": []}
 
 
 def test_a_plan_behind_a_hundred_waiting_jobs_says_how_many_are_ahead(

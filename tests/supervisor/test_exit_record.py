@@ -552,7 +552,10 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
             "\x1b[0;31mModuleNotFoundError\x1b[0m: No module named 'matplotlib'\n",
             "The script ended with exit code 2 on rank 0. Its log says: ModuleNotFoundError: No module named 'matplotlib'.",
         ),
-        ("step 9\nval error: 0.3\nbye\n", "The script ended with exit code 2 on rank 0."),
+        (
+            "step 9\nval error: 0.3\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: bye.",
+        ),
     ],
 )
 def test_wrong_options_are_told_in_the_words_of_the_scripts_parser(tail: str, sentence: str) -> None:
@@ -570,9 +573,7 @@ def test_wrong_options_are_told_in_the_words_of_the_scripts_parser(tail: str, se
 def test_what_a_script_says_before_it_exits_is_told(last_line: str, said: str) -> None:
     ending = Ending(1, top=1, finished={0: 1}, tails={0: f"step 5 loss 0.5\n{last_line}\n"})
 
-    assert say(classify(ending).how) == (
-        f'The script ended with exit code 1 on rank 0; its log ends with "{said}".'
-    )
+    assert say(classify(ending).how) == f"The script ended with exit code 1 on rank 0. Its log says: {said}."
 
 
 @pytest.mark.parametrize("last_line", ["epoch 5/10", "100%|##########| 10/10 [00:01<00:00]", "=====", ""])

@@ -28,7 +28,7 @@ def event(category: str, name: str, begin_ms: float, end_ms: float, thread: int 
 def parts_of(*events: dict[str, Any]) -> list[float]:
     """Milliseconds of 100: computes, copies, exchanges, waits for data, does nothing."""
     told = summarise({"traceEvents": [*events, {"ph": "M", "name": "process_name"}]}, 0.1, STEPPER)
-    return [round(1e3 * told[name], 3) for name in PARTS]
+    return [round(1e3 * float(told[name]), 3) for name in PARTS]
 
 
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -113,7 +113,7 @@ def test_an_unchanged_script_is_profiled_whenever_asked_and_also_at_its_end(tmp_
         ("profile", 3, "cpu"),
     ]
     for told in lines:
-        assert sum(told[name] for name in PARTS) == pytest.approx(told["wall_s"], rel=0.01)
+        assert sum(float(told[name]) for name in PARTS) == pytest.approx(told["wall_s"], rel=0.01)
         assert told["compute_s"] > 0
         assert told["data_s"] > 0
         assert (tmp_path / "output" / told["trace"]).read_bytes().startswith(b"\x1f\x8b")

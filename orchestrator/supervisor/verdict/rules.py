@@ -280,10 +280,8 @@ def _exited(ending: Ending) -> Verdict | None:
     last_line = command_logs.last_words(tail)
     if told := _WRONG_USE.fullmatch(last_line):
         verdict.add(message=told[1][:300].strip())
-    elif complaint := last_complaint(tail):
-        verdict.add(printed=complaint)
-    elif last_line:
-        verdict.add(last_line=last_line)
+    elif words := last_complaint(tail) or last_line:
+        verdict.add(printed=words)
     return verdict
 
 
