@@ -34,6 +34,7 @@ class Verdict:
     word: str
     tone: str  # a class of the style sheet: good, warning, bad or quiet
     curve: str  # points of a line in an SVG of WIDTH by HEIGHT; empty: no numbers
+    repeats_state: bool = False  # it says no more than the state beside it, which a phone has no room for
 
 
 def judge(jobs: Iterable[Job], now: datetime) -> dict[UUID, Verdict]:
@@ -55,16 +56,18 @@ def _judge(job: Job, attempt: Attempt | None, slowed: bool, now: datetime) -> Ve
     loss = rows.main_loss(job.last_values)
     curve = _curve(settings.HOME.job(job.pk).metrics, loss[0], job.metric_seq) if loss else ""
     if job.state in ENDS:
-        return Verdict(*ENDS[JobState(job.state)], curve)
+        return Verdict(*ENDS[JobState(job.state)], curve, repeats_state=True)
     if job.state not in LEASED_STATES:
-        return Verdict("waits", "quiet", curve)
+        return Verdict("waiting", "quiet", curve, repeats_state=True)
     if job.diverged_step is not None or (loss is not None and not math.isfinite(loss[1])):
         return Verdict("NaN", "bad", curve)
     if is_silent(job, now):
         return Verdict("silent", "warning", curve)
     if slowed or _is_slower(job, attempt):
         return Verdict("slower", "warning", curve)
-    return Verdict("lives" if job.state == JobState.RUNNING else job.state, "good", curve)
+    if job.state == JobState.RUNNING:
+        return Verdict("on track", "good", curve)
+    return Verdict(job.state, "good", curve, repeats_state=True)
 
 
 def _is_slower(job: Job, attempt: Attempt | None) -> bool:

@@ -30,8 +30,18 @@ def word_of(job) -> str:
     return judge([job], timezone.now())[job.pk].word
 
 
-def test_a_run_that_steps_as_before_lives(running):
-    assert word_of(running) == "lives"
+def test_a_run_that_steps_as_before_is_on_track(running):
+    assert word_of(running) == "on track"
+
+
+@pytest.mark.parametrize(
+    ("state", "repeats"),
+    [(JobState.RUNNING, False), (JobState.QUEUED, True), (JobState.SUCCEEDED, True), (JobState.FAILED, True)],
+)
+def test_only_a_verdict_that_says_more_than_the_state_stands_beside_it(home, make_job, state, repeats):
+    job = make_job(state=state)
+
+    assert judge([job], timezone.now())[job.pk].repeats_state == repeats
 
 
 def test_a_run_whose_steps_come_at_half_the_rate_is_slower(running):
@@ -74,7 +84,7 @@ def test_a_run_that_reports_nothing_any_more_is_silent(running):
         (JobState.FAILED, "failed"),
         (JobState.TIMED_OUT, "out of time"),
         (JobState.CANCELLED, "cancelled"),
-        (JobState.QUEUED, "waits"),
+        (JobState.QUEUED, "waiting"),
     ],
 )
 def test_a_run_that_does_not_run_says_why(home, make_job, state, word):
@@ -92,4 +102,4 @@ def test_the_overview_draws_the_stored_points_of_the_loss(reader, ada, home, run
 
     assert '<polyline points="0.0,1.0 ' in page
     assert " 100.0,23.0" in page
-    assert ">lives</b>" in page
+    assert ">on track</b>" in page
