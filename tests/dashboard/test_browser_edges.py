@@ -9,7 +9,11 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from orchestrator.models import Job, JobState
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import fact
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.models import ExitKind, Job, JobState
 from tests.dashboard.conftest import settle
 
 pytestmark = [
@@ -106,6 +110,28 @@ def test_a_name_of_two_megabytes_in_the_data_breaks_no_page(
         settle(page)  # a file that is cut off is left open by the test's server
         expect(page.locator("h1")).to_be_visible()
         assert not page.evaluate(SIDEWAYS), address
+
+
+def test_a_failure_that_names_a_long_path_widens_no_page_of_a_phone(
+    server, open_page, ada, make_attempt, home
+):
+    attempt = make_attempt(state=JobState.RUNNING, owner=ada)
+    words = f"unrecognized arguments: --weights=/home/lab/.berth/pushed/1/{'deep/' * 12}{'x' * 90}.pt"
+    how = fact(Ended.EXITED, rank=0, exit_code=2, message=words)
+    lifecycle.end(attempt, Ending(kind=ExitKind.USER_ERROR, how=how, at=timezone.now()))
+
+    page = open_page(ada, "/account", width=390)
+    for address in ("/", "/jobs", "/queue", f"/jobs/{attempt.job_id}", f"/jobs/{attempt.job_id}/history"):
+        page.goto(server.url + address)
+        settle(page)
+        reaching = page.evaluate(
+            """() => [...document.querySelectorAll("main p, main td, main li, main span, main dd")]
+            .filter(one => { const box = one.getBoundingClientRect(), card = one.closest(".card")?.getBoundingClientRect();
+              return card && box.width && getComputedStyle(one.parentElement).overflow === "visible" && box.right > card.right + 1
+                && !one.closest(".log, pre, table") })
+            .map(one => one.textContent.slice(0, 60))"""
+        )
+        assert (page.evaluate(SIDEWAYS), reaching) == (False, []), address
 
 
 def test_a_laptop_clock_that_is_three_hours_off_shows_no_wrong_ages(
