@@ -1,4 +1,4 @@
-// A long table in windows: chunks of rows around what is in sight, blank room for the others, curves when it rests.
+// A long table in windows: chunks of rows around what is in sight, each in its place, blank room for the others, curves when it rests.
 import { by, make, say, write } from "./dom.js";
 
 const CHUNK = 25; // a screen has some 45 rows; what is painted in a frame grows with the rows in the page
@@ -15,6 +15,7 @@ export function showTotal(total) {
 export class JobRows {
   wanted = [0, 0]; // chunks in sight
   #chunks = new Map(); // tbody by its number
+  #gaps = new Map(); // blank tbody before the chunk of this number
   #asked = new Set();
   #frame = 0;
   #rest = 0;
@@ -29,11 +30,9 @@ export class JobRows {
     this.total = Number(section.dataset.total);
     const first = this.table.tBodies[0];
     this.height = first.rows[0]?.getBoundingClientRect().height || 20;
-    this.above = this.#blank();
     this.below = this.#blank();
-    first.before(this.above);
     this.table.append(this.below);
-    this.#keep(0, first);
+    this.#split(first);
     const { signal } = this.#stopped;
     const look = () => {
       this.#frame ||= requestAnimationFrame(() => this.#look());
@@ -91,9 +90,6 @@ export class JobRows {
     const [from, to] = [Math.max(0, at(top) - AHEAD), Math.min(last, at(top + innerHeight) + AHEAD)];
     this.wanted = [from, to];
     const numbers = Array.from({ length: to - from + 1 }, (_, index) => from + index);
-    const held = [...this.#chunks.keys()];
-    // A jump: what was there is far away, and the chunks of the page stay together.
-    if (held.length && (from > Math.max(...held) + 1 || to < Math.min(...held) - 1)) this.#drop(held);
     for (const number of numbers) if (!this.#chunks.has(number) && !this.#asked.has(number)) this.#read(number);
     // What is in sight is never dropped, or it would be read again at once.
     const away = (number) => Math.max(from - number, number - to);
@@ -129,6 +125,15 @@ export class JobRows {
     this.section.dataset.total = total;
     this.table.ariaRowCount = total;
     showTotal(total);
+  }
+
+  // What the page came with, in chunks as they are read later.
+  #split(first) {
+    const rows = [...first.rows];
+    for (let from = 0; from === 0 || from < rows.length; from += CHUNK) {
+      const body = from ? make("tbody", {}, ...rows.slice(from, from + CHUNK)) : first;
+      this.#keep(from / CHUNK, body);
+    }
   }
 
   // In its place among its neighbours; the focus stays on the row that had it.
@@ -171,18 +176,34 @@ export class JobRows {
     }
   }
 
+  // Blank room for the rows that are not in the page: before each chunk, and behind the last one.
   #room() {
-    const held = [...this.#chunks.keys()];
-    const first = held.length ? Math.min(...held) : 0;
-    const end = held.length ? Math.max(...held) + 1 : 0;
-    const gap = held.length ? (end - first - held.length) * CHUNK : 0;
-    const set = (body, rows) => {
-      const height = `${Math.max(0, rows) * this.height}px`;
-      if (body.rows[0].style.height !== height) body.rows[0].style.height = height;
-      body.hidden = rows <= 0;
-    };
-    set(this.above, first * CHUNK);
-    set(this.below, this.total - Math.min(this.total, end * CHUNK) + gap);
+    let end = 0;
+    for (const number of [...this.#chunks.keys()].sort((a, b) => a - b)) {
+      this.#gap(number, number * CHUNK - end);
+      end = (number + 1) * CHUNK;
+    }
+    for (const number of this.#gaps.keys()) if (!this.#chunks.has(number)) this.#gap(number, 0);
+    this.#stretch(this.below, this.total - end);
+  }
+
+  #gap(number, rows) {
+    const gap = this.#gaps.get(number) ?? this.#blank();
+    if (rows > 0) {
+      this.#gaps.set(number, gap);
+      this.#stretch(gap, rows);
+      const body = this.#chunks.get(number);
+      if (body.previousSibling !== gap) body.before(gap);
+    } else {
+      this.#gaps.delete(number);
+      gap.remove();
+    }
+  }
+
+  #stretch(body, rows) {
+    const height = `${Math.max(0, rows) * this.height}px`;
+    if (body.rows[0].style.height !== height) body.rows[0].style.height = height;
+    body.hidden = rows <= 0;
   }
 
   #settle() {

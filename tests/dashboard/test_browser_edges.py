@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import fact
@@ -38,6 +38,14 @@ ONE_PIXEL = bytes.fromhex(
 )
 ROWS_IN_SIGHT = """new Promise(done => requestAnimationFrame(() => done(
   [200, innerHeight - 20].every(y => document.elementFromPoint(600, y).closest("tr[data-job]")))))"""
+MISPLACED = """() => {
+  const head = document.querySelector("#jobs thead").offsetHeight;
+  const top = document.querySelector("#jobs table").getBoundingClientRect().top + head;
+  const rows = [...document.querySelectorAll("#jobs tr[data-job]")];
+  const height = rows[0].getBoundingClientRect().height;
+  const places = rows.map(row => [Number(row.ariaRowIndex) - 1, (row.getBoundingClientRect().top - top) / height]);
+  return places.filter(([index, place]) => Math.abs(index - place) > 1);
+}"""
 SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
@@ -95,6 +103,32 @@ def test_scrolling_down_a_long_table_reads_each_window_of_it_once(server, open_p
 
     assert len(read) >= 20
     assert sorted(read) == sorted(set(read))
+
+
+def test_rows_stand_in_their_places_though_answers_come_late_and_one_row_is_ticked(
+    server, open_page, ada, make_job
+):
+    make_copies(make_job(name="first", state=JobState.SUCCEEDED), 1_000)
+    page = open_page(ada, "/jobs")
+    settle(page)
+    page.locator(
+        '#jobs [aria-rowindex="2"] [data-choose]'
+    ).click()  # its row has the focus and stays in the page
+    late: list[Route] = []
+    page.route("**/jobs/rows?*", lambda route: late.append(route))
+
+    for place in (2_000, 4_000, 6_000, 5_000, 4_600):
+        page.evaluate(f"scrollTo(0, {place})")
+        page.wait_for_timeout(50)  # the page asks in its next frame
+    for route in reversed(late):
+        route.continue_()
+    page.unroute("**/jobs/rows?*")
+
+    page.wait_for_function(ROWS_IN_SIGHT)
+    settle(page)
+    assert late
+    assert page.locator('#jobs [aria-rowindex="2"] [data-choose]').is_checked()
+    assert page.evaluate(MISPLACED) == []
 
 
 def test_a_name_of_two_megabytes_in_the_data_breaks_no_page(
