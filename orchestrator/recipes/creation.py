@@ -3,7 +3,8 @@
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from django.contrib.auth.models import User
@@ -16,10 +17,11 @@ from orchestrator.jobs.submission import code, intake
 from orchestrator.models import Job, ModelRecipe, ModelVersion
 from orchestrator.people import rights
 from orchestrator.recipes.asking import RecipeSpec, words_of
-from orchestrator.spec.job_spec import RECIPES, JobFields
+from orchestrator.spec.field_types import LONGEST_ARGUMENT
+from orchestrator.spec.job_spec import PLACEHOLDER, RECIPES, JobFields
 
 LONGEST_NAME: Final = 64
-_PLACEHOLDER: Final = re.compile(r"\{([a-z_]+(?::[^{}]*)?)\}")  # filled in for the job that has it only
+_OF_ANY_JOB: Final = ("checkpoint_dir", "output_dir")  # placeholders
 _WHOLE: Final = re.compile(r"[+-]?\d{1,15}", re.ASCII)
 # Of the model's job, what its recipes need as well.
 SAME: Final = ("workdir", "environment", "python", "env", "secrets", "project", "visibility", "priority")
@@ -133,20 +135,42 @@ def script_of(origin: Job) -> str:
     return posixpath.relpath(spec.entrypoint, spec.folder)
 
 
-def words_of_training(user: User, origin: Job) -> list[str]:
-    """The training's own arguments, for the code that builds its model: as a command line, and by name."""
-    trained: Job | None = origin
-    while trained and (
-        recipe := ModelRecipe.objects.filter(job=trained).select_related("source__job").first()
-    ):
-        trained = recipe.source.job if recipe.source else None
-    if trained is None or trained.spec.module == RECIPES:
+def words_of_training(user: User, origin: Job, data: Iterable[str] = ()) -> list[str]:
+    """The training's own arguments, for the code that builds its model: as a command line, and by name.
+
+    Args:
+        data: references of what the job reads; placeholders of other data become plain words.
+    """
+    trained = _training_of(user, origin)
+    if trained is None:
         return []
-    args = [_PLACEHOLDER.sub(r"\1", word) for word in rights.texts_of(trained, user.pk)["args"]]
-    if not args:
-        return []
+    fill = partial(_filled_in, trained, {_name_of(each) for each in data})
+    args = [PLACEHOLDER.sub(fill, word) for word in rights.texts_of(trained, user.pk)["args"]]
     values = {name: _value(text) for name, text in by_name(args).items()}
-    return [f"--script-arguments={json.dumps(args)}", f"--trained-with={json.dumps(values)}"]
+    words = [
+        f"--script-arguments={json.dumps(args, ensure_ascii=False)}",
+        f"--trained-with={json.dumps(values, ensure_ascii=False)}",
+    ]
+    return words if args and all(len(word) <= LONGEST_ARGUMENT for word in words) else []
+
+
+def _training_of(user: User, origin: Job) -> Job | None:
+    """The training that a model comes from, over the recipes between; None if it is ours or may not be seen."""
+    seen: Job | None = origin
+    while seen and (recipe := ModelRecipe.objects.filter(job=seen).select_related("source").first()):
+        source = recipe.source.job_id if recipe.source else None
+        seen = Job.objects.visible_to(user).filter(pk=source).first() if source else None
+    is_ours = seen is not None and (seen.spec.module or "").startswith("training.")
+    return None if is_ours else seen
+
+
+def _filled_in(trained: Job, data: Collection[str], hit: re.Match[str]) -> str:
+    """A placeholder as this job can fill it in; a plain word else."""
+    name: str = hit[0][1:-1]
+    if name == "array_index" and trained.array_index is not None:
+        return str(trained.array_index)
+    is_known = _name_of(hit["data"]) in data if hit["kind"] == "dataset" else name in _OF_ANY_JOB
+    return hit[0] if is_known else name
 
 
 def _value(text: str) -> bool | int | float | str:
@@ -194,7 +218,7 @@ def _fields(
         "module": RECIPES,
         "args": [
             *words_of(asked.recipe, options, [f"{{dataset:{name}}}" for name in names]),
-            *words_of_training(user, origin),
+            *words_of_training(user, origin, data),
         ],
         "datasets": [*(each.dataset.reference for each in chosen), *data],
         "gpus": gpus,

@@ -100,7 +100,8 @@ Moment = Annotated[datetime, BeforeValidator(read_moment, json_schema_input_type
 Name = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
 Tag = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=64)]
 PlainText = Annotated[StrictStr, AfterValidator(_plain)]
-Argument = Annotated[PlainText, Field(max_length=8192)]
+LONGEST_ARGUMENT = 8192
+Argument = Annotated[PlainText, Field(max_length=LONGEST_ARGUMENT)]
 Number = Annotated[float, BeforeValidator(_number)]
 Gib = Annotated[Number, AfterValidator(_finite), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 Seconds = Annotated[Number, AfterValidator(_finite), Field(gt=0, le=YEAR_S, allow_inf_nan=False)]

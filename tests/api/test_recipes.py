@@ -1,12 +1,14 @@
 """Recipes: jobs that are made from a model, and what becomes of their results."""
 
 import json
+from uuid import uuid4
 
 import pytest
 from django.utils import timezone
 
 from orchestrator.models import Checkpoint, Job, JobState, ModelRecipe, ModelVersion, Service
 from orchestrator.recipes import ending
+from orchestrator.recipes.creation import words_of_training
 from orchestrator.store.bundles import bundles
 from tests.api.test_models import trained as trained
 from training.checkpoint import store
@@ -95,22 +97,73 @@ def test_a_recipe_is_a_job_with_the_code_and_data_of_the_models_job(client, mode
 
 def test_the_code_gets_the_arguments_that_its_training_had(client, model, trained):
     job = Job.objects.get(pk=trained.pk)
-    job.spec_fields = {
-        **job.spec_fields,
-        "args": ["--width", "64", "--data", "{dataset:words}", "--lr=1e-3", "--amp"],
-    }
+    given = [
+        "--width",
+        "64",
+        "--data",
+        "{dataset:gone}",
+        "--lr=1e-3",
+        "opt={lr:1}",
+        "--out",
+        "{output_dir}",
+        "--amp",
+    ]
+    job.spec_fields = {**job.spec_fields, "args": given}
     job.save(update_fields=["spec_fields"])
 
     first = Job.objects.get(pk=ask(client).json()["job"])
     service = client.send("POST", "/models/digits/service", {}).json()
 
     expected = {
-        "--script-arguments": ["--width", "64", "--data", "dataset:words", "--lr=1e-3", "--amp"],
-        "--trained-with": {"width": 64, "data": "dataset:words", "lr": 0.001, "amp": True},
+        "--script-arguments": [*given[:3], "dataset:gone", *given[4:]],
+        "--trained-with": {
+            "width": 64,
+            "data": "dataset:gone",
+            "lr": "1e-3 opt={lr:1}",
+            "out": "{output_dir}",
+            "amp": True,
+        },
     }
     for args in (first.spec.args, Service.objects.get(name=service["name"]).job_fields["args"]):
         told = dict(word.split("=", 1) for word in args if word.startswith(("--script-", "--trained-")))
         assert {name: json.loads(value) for name, value in told.items()} == expected
+
+
+def test_arguments_that_are_too_long_for_a_recipe_are_left_out(client, model, trained):
+    job = Job.objects.get(pk=trained.pk)
+    job.spec_fields = {**job.spec_fields, "args": ["--classes", "\u732b" * 3_000]}
+    job.save(update_fields=["spec_fields"])
+    short = Job.objects.get(pk=ask(client).json()["job"])
+    job.spec_fields = {**job.spec_fields, "args": ["--classes", "\u732b" * 8_190]}
+    job.save(update_fields=["spec_fields"])
+
+    answer = ask(client, recipe="export")
+
+    assert answer.status_code == 201, answer.content
+    assert any(word.startswith("--script-arguments") for word in short.spec.args)
+    long = Job.objects.get(pk=answer.json()["job"])
+    assert not any(word.startswith("--script-arguments") for word in long.spec.args)
+
+
+def test_arguments_of_a_training_that_the_reader_may_not_see_stay_hidden(
+    client_of, bob, model, trained, home
+):
+    Job.objects.filter(pk=trained.pk).update(visibility="private")
+    job = Job.objects.get(pk=trained.pk)
+    recipe = Job.objects.get(pk=trained.pk)
+    recipe.pk, recipe.bundle = uuid4(), job.bundle
+    recipe.visibility = "lab"
+    recipe.spec_fields = {**job.spec_fields, "module": "training.recipes", "args": []}
+    job.spec_fields = {**job.spec_fields, "args": ["--secret-recipe", "1"]}
+    job.save(update_fields=["spec_fields"])
+    recipe.save(force_insert=True)
+    source = ModelVersion.objects.get(job=trained)
+    ModelRecipe.objects.create(
+        kind="quantize", source=source, job=recipe, created_at=timezone.now(), options={}
+    )
+
+    assert words_of_training(bob, recipe) == []
+    assert "--secret-recipe" in "".join(words_of_training(job.owner, recipe))
 
 
 def test_a_recipe_of_a_result_gets_the_arguments_of_the_first_training(client, model, trained, home):

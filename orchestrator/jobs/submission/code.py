@@ -164,7 +164,7 @@ def _problems_of_field(name: str) -> Iterator[None]:
     try:
         yield
     except (Malformed, TooLarge) as error:
-        error.fields = error.fields or {name: [str(error)]}
+        error.fields = error.fields or {name: [error.args[0]]}  # a sentence, for readers of other languages
         raise
 
 
