@@ -141,10 +141,29 @@ class CheckpointKeeper:
         return reached is None or newest.step > reached
 
     def _is_same_place(self, run_s: float) -> bool:
-        """Whether the attempt before died after about the same time: without steps this is all that tells the place."""
+        """Whether the attempt before died after about the same time, and nothing shows that this one went further.
+
+        Without steps in the checkpoint's name the time tells the place; a job that resumes may still be killed as late
+        each time, by a leak of memory or by an operator every night.
+        """
+        if self._went_further():
+            return False
         before = Attempt.objects.filter(job_id=self.attempt.job_id, number=self.attempt.number - 1)
         times_s = before.exclude(kind=ExitKind.PREEMPTED).values_list("run_s", flat=True)
         return any(abs(run_s - other_s) <= SAME_PLACE_SHARE * other_s for other_s in times_s)
+
+    def _went_further(self) -> bool:
+        """Whether the job was seen to resume, or this attempt's log came well beyond those before."""
+        attempts = Attempt.objects.filter(job_id=self.attempt.job_id)
+        last = attempts.filter(pk=self.attempt.pk, job__seen_to_resume=False).values_list(
+            "last_step", flat=True
+        )
+        if not last:
+            return True
+        reached = attempts.filter(number__lt=self.attempt.number).aggregate(Max("last_step"))[
+            "last_step__max"
+        ]
+        return last[0] is not None and reached is not None and last[0] > (1 + SAME_PLACE_SHARE) * reached
 
     def _look(self, *, writer_alive: bool | None) -> None:
         """Look once; with ``writer_alive`` None the attempt's folder tells whether the writer is alive."""

@@ -52,7 +52,7 @@ def note_first_step(attempt: Attempt, step: int, now: datetime) -> None:
         return
     if step >= given and step > first:
         note_resumed(attempt)
-    elif step < given and step <= first:
+    elif step < given and step <= first and _counts_steps(attempt):
         _tell_of_beginning(attempt, step, given)
 
 
@@ -69,6 +69,11 @@ def _bounds(attempt: Attempt) -> tuple[int | None, int | None]:
     given = Attempt.objects.values_list("resumed_from_step", flat=True).get(pk=attempt.pk)
     firsts = Attempt.objects.filter(job_id=attempt.job_id, number=1).values_list("first_step", flat=True)
     return given, firsts.first()
+
+
+def _counts_steps(attempt: Attempt) -> bool:
+    """Whether the job reports steps, as checkpoints are named by; an epoch is as good as any step within it."""
+    return Job.objects.filter(pk=attempt.job_id, step_unit="step").exists()
 
 
 def _tell_of_beginning(attempt: Attempt, step: int, given: int) -> None:

@@ -451,6 +451,26 @@ def test_without_steps_an_attempt_that_dies_after_the_same_time_made_no_progress
     assert check_until(watch_of(attempt), ended).state == state
 
 
+@pytest.mark.parametrize(
+    ("resumes", "last_step", "is_same"), [(False, 1010, True), (False, 2000, False), (True, None, False)]
+)
+def test_a_job_that_goes_on_may_be_killed_after_the_same_time_again(
+    make_job, make_attempt, home, resumes, last_step, is_same
+):
+    """A leak of memory ends each attempt after six hours, and each goes on where the last one ended."""
+    job = make_job(seen_to_resume=resumes)
+    first = make_attempt(job, state=JobState.RUNNING)
+    Attempt.objects.update(last_step=1000)
+    lifecycle.end(
+        first, Ending(ExitKind.SIGNAL, sentence_only("Killed."), timezone.now(), run_s=100.0, progressed=True)
+    )
+    job.refresh_from_db()
+    attempt = make_attempt(job, state=JobState.RUNNING, devices=list(Device.objects.all()))
+    Attempt.objects.filter(pk=attempt.pk).update(last_step=last_step)
+
+    assert CheckpointKeeper(attempt)._is_same_place(104.0) == is_same
+
+
 def test_attempt_that_raises_does_not_stop_the_others(make_attempt, home, caplog):
     bad, good = make_attempt(state=JobState.RUNNING), make_attempt(state=JobState.RUNNING)
     for attempt in (bad, good):

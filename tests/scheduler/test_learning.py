@@ -135,6 +135,16 @@ def test_an_attempt_that_did_not_take_its_checkpoint_is_told(make_job, first_rep
     assert job.events.of(Happened.BEGAN_AGAIN).count() == told
 
 
+def test_an_epoch_that_is_smaller_than_a_step_is_no_new_beginning(make_job):
+    job, now = make_job(attempt_count=2, step_unit="epoch"), timezone.now()
+    Attempt.objects.create(job=job, number=1, nonce="a", state="ended", created_at=now, first_step=1)
+    second = Attempt.objects.create(job=job, number=2, nonce="b", created_at=now, resumed_from_step=1500)
+
+    progress.note_first_step(second, 1, now)
+
+    assert not job.events.of(Happened.BEGAN_AGAIN).exists()
+
+
 @pytest.mark.parametrize(
     ("first_report", "given", "begins_at", "resumes"),
     [(1, 500, 501, True), (100, 500, 600, True), (100, 50, 100, False), (1, 500, 1, False)],
