@@ -1,5 +1,6 @@
 """berth run, again and resume."""
 
+import shlex
 import shutil
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from berth.arguments import WrongUse, merge
+from berth.cli import programs
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
 from berth.cli.package_files import beside, named
@@ -21,13 +23,6 @@ from berth.project_file import read_project
 
 SETTLE_S = 1.5
 MOST_LINKS = 3
-# No script has arguments of these names.
-PROGRAMS = frozenset(
-    {
-        *("bash", "sh", "zsh", "make", "python", "python3", "uv", "poetry", "pixi", "ipython", "jupyter"),
-        *("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "julia", "Rscript"),
-    }
-)
 NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
 
 
@@ -50,14 +45,14 @@ def with_project(code: str | None, spec: Spec) -> Spec:
 def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:
     """What to upload, and the job with the words after ``--``: arguments, or the command where nothing else starts.
 
-    A module and a command run in the folder that is named, else in the current one. Behind a folder, words that begin
-    with a program are a command: "berth run . -- bash run.sh".
+    A module and a command run in the folder that is named, else in the current one. Behind a folder, words are a command
+    where they are sure to be one: "berth run . -- bash run.sh", with a run.sh in it.
 
     Raises:
         WrongUse: nothing says what to run, or the current folder is a home folder.
     """
     starts = [name for name in STARTS if spec.get(name)]
-    if words and not starts and (code is None or _is_command(code, spec, words[0])):
+    if words and not starts and (code is None or _is_command(code, spec, words)):
         spec["command"] = list(words)
     elif words:
         spec["args"] = list(words)
@@ -68,9 +63,19 @@ def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str
     return code or _this_folder(), spec
 
 
-def _is_command(code: str, spec: Spec, word: str) -> bool:
-    """Whether words behind a folder are a command: nothing names a script that would take them as arguments."""
-    return (word in PROGRAMS or word.startswith("./")) and not spec.get("entrypoint") and Path(code).is_dir()
+def _is_command(code: str, spec: Spec, words: Sequence[str]) -> bool:
+    """Whether words behind a folder are a command; says how they are read where a person may have meant the other."""
+    folder = Path(code, spec.get("workdir") or ".")
+    if not Path(code).is_dir() or not programs.names_program(folder, words):
+        return False
+    is_command = programs.is_command(folder, words)
+    line = shlex.join(words)
+    other = f"as arguments of a script: -e train.py -- {line}"
+    if not is_command:
+        other = f"as a command: --command {shlex.quote(line)}"
+    read_as = "the command" if is_command else "arguments of the script"
+    remark(f"berth: {safe(line)} is read as {read_as}; to give it {safe(other)}")
+    return is_command
 
 
 def from_git(
