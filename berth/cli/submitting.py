@@ -132,17 +132,31 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
         )
     if path.suffix == ".py" and not spec.keys() & {"environment", "python"} and (found := beside(path)):
         spec["environment"] = found
+    links = (
+        _links_of(path) if path.is_dir() else []
+    )  # before the upload: what fails here costs no job its answer
     job = berth.run(path, **spec)
-    if path.is_dir():
-        _tell_links(path)
+    _tell_links(links)
     return job
 
 
-def _tell_links(folder: Path) -> None:
-    """Say which links of a folder were not uploaded."""
-    from berth.packing import links_left_out
+def _links_of(folder: Path) -> list[str]:
+    """The links of a folder that are not uploaded.
 
-    if links := links_left_out(folder):
+    Raises:
+        BerthError: an ignore file cannot be read.
+    """
+    from berth.packing import CannotPack, links_left_out
+
+    try:
+        return links_left_out(folder)
+    except CannotPack as error:
+        raise BerthError(str(error)) from None
+
+
+def _tell_links(links: Sequence[str]) -> None:
+    """Say which links were not uploaded."""
+    if links:
         more = f" and {len(links) - MOST_LINKS} more" if len(links) > MOST_LINKS else ""
         remark(
             f"berth: Links are not uploaded: {safe(', '.join(links[:MOST_LINKS]))}{more}. If the job needs them, put copies "
@@ -151,10 +165,10 @@ def _tell_links(folder: Path) -> None:
 
 
 def _meant(code: str) -> str:
-    """What a name without a file means, perhaps: a program, with arguments or without, or a script."""
-    if shutil.which(next(iter(code.split()), "")):
-        return f" To run a program: berth run -- {code}"
-    return f" Was {code}.py meant?" if Path(f"{code}.py").is_file() else ""
+    """What a name without a file means, perhaps: a script, or a program, with arguments or without."""
+    if Path(f"{code}.py").is_file():
+        return f" Was {code}.py meant?"
+    return f" To run a program: berth run -- {code}" if shutil.which(next(iter(code.split()), "")) else ""
 
 
 def with_data(berth: Berth, spec: Spec) -> None:

@@ -30,10 +30,13 @@ def _in_a_project(tmp_path, monkeypatch):
         ("fit", "Was fit.py meant?"),
         ("python fit.py", "To run a program: berth run -- python fit.py"),
         ("fits", ""),
+        ("sort", "Was sort.py meant?"),
+        ("split", "To run a program: berth run -- split"),
     ],
 )
 def test_a_name_without_a_file_is_answered_with_what_was_meant(code, hint, tmp_path):
     (tmp_path / "fit.py").touch()
+    (tmp_path / "sort.py").touch()
 
     with pytest.raises(BerthError) as refused:
         submit(NOBODY, code, {})
@@ -137,6 +140,28 @@ def test_words_that_may_be_either_are_said_as_they_are_read(line, said, tmp_path
     choose_code(".", {}, shlex.split(line))
 
     assert capsys.readouterr().err == (f"berth: {said}\n" if said else "")
+
+
+class _Accepting:
+    """A server that takes every job, after which the folder's rules cannot be read."""
+
+    def __init__(self, rules: Path) -> None:
+        self.rules = rules
+
+    def run(self, *_: Any, **__: Any) -> str:
+        self.rules.write_bytes(b"\xff\xfe")
+        return "the job"
+
+
+def test_links_of_a_folder_are_looked_for_before_its_upload(tmp_path, capsys):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").touch()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "code/data").symlink_to(tmp_path / "data")
+    berth = cast(Berth, _Accepting(tmp_path / "code/.gitignore"))
+
+    assert cast(Any, submit(berth, "code", {})) == "the job"
+    assert "Links are not uploaded: data." in capsys.readouterr().err
 
 
 def test_nothing_to_run_is_answered_with_the_three_ways():
