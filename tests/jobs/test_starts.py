@@ -236,7 +236,7 @@ CALL = "import sys; sys.argv[0] = 'x-train'; from x.cli import app; sys.exit(app
         (
             {
                 "setup.py": "from setuptools import setup; setup()",
-                "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    x-train = x.cli:app.main\n",
+                "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    x-train = x.cli:app.main  # of the lab\n",
                 "src/x/__init__.py": "",
                 "src/x/cli.py": "",
             },
