@@ -289,7 +289,9 @@ def test_a_project_file_that_no_parser_takes_is_refused_with_a_sentence(ada, tex
 
 @pytest.mark.parametrize("text", ["[project.scripts]\nx-train = 1\n", "project = 3\n", "[project]\n"])
 def test_a_project_that_declares_no_such_program_leaves_the_command_as_it_is(ada, text):
-    with pytest.raises(Impossible, match=r"There is no program 'x-train', .* ask for that: --with PACKAGE\."):
+    with pytest.raises(
+        Impossible, match=r"There is no program 'x-train', .* provides it, add --with PACKAGE\."
+    ):
         submit(ada, {"pyproject.toml": text, "a.txt": ""}, command=["x-train"])
 
 
@@ -311,8 +313,8 @@ def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_abou
 @pytest.mark.parametrize(
     ("script", "command", "warning"),
     [
-        ("python prep.py\npython train.py\n", ["bash", "run.sh"], "begin it with: set -e"),
-        ("CUDA=1 python3 prep.py\ntorchrun train.py --x\n", ["./run.sh"], "begin it with: set -e"),
+        ("python prep.py\npython train.py\n", ["bash", "run.sh"], "add at the top: set -e"),
+        ("CUDA=1 python3 prep.py\ntorchrun train.py --x\n", ["./run.sh"], "add at the top: set -e"),
         ("#!/bin/bash\nset -euo pipefail\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
         ("#!/bin/sh -e\npython prep.py\npython train.py\n", ["./run.sh"], None),
         ("python prep.py\npython train.py\n", ["bash", "-ex", "run.sh"], None),

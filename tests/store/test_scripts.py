@@ -113,7 +113,7 @@ def test_names_that_hide_modules_are_warned_about():
         ("fit.py", b'#!/usr/bin/perl\nprint "x";\n', "berth run -- perl 'fit.py'"),
         ("fit", b"#!/usr/bin/fish\nset x 1\n", "berth run -- fish 'fit'"),
         ("main.cpp", b"int main() { return 0; }\n", "'main.cpp' has to be compiled"),
-        ("config.json", b'{"lr": 0.1}', "'config.json' is no script; name the one that starts"),
+        ("config.json", b'{"lr": 0.1}', "'config.json' is not a script; name the one that starts"),
     ],
 )
 def test_what_is_no_python_is_refused_with_what_to_do(name, data, sentence):

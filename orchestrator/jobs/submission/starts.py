@@ -197,7 +197,7 @@ def shell_warnings(spec: JobSpec, bundle: Path) -> list[str]:
         if "\r\n" in script:
             return [
                 Sentence(
-                    "{script} has the line ends of Windows, which a shell takes for a part of its words; write those of Linux first: sed -i 's/\\r$//' {script}",
+                    "{script} has Windows line endings, which the shell reads as part of each line; convert it first: sed -i 's/\\r$//' {script}",
                     script=word,
                 )
             ]
@@ -208,7 +208,7 @@ def shell_warnings(spec: JobSpec, bundle: Path) -> list[str]:
         if len(_RUNS_PYTHON.findall(script_lines)) > 1 and not ends_at_failure:
             return [
                 Sentence(
-                    "{script} goes on after a program that fails, and the job counts as succeeded if the last one does. To end it at the first failure, begin it with: set -e",
+                    "{script} carries on when a program fails, and the job succeeds if the last one does. To stop at the first failure, add at the top: set -e",
                     script=word,
                 )
             ]
@@ -270,4 +270,4 @@ def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> str:
         return f" The upload has it: write {f'{shell} {program}' if shell else f'./{program}'}."
     names = {entry for folder in folders if Path(folder).is_dir() for entry in os.listdir(folder)}  # noqa: PTH208 -- names alone
     near = difflib.get_close_matches(program, names, n=1, cutoff=0.8)
-    return f" Was {near[0]!r} meant?" if near else " If a package brings it, ask for that: --with PACKAGE."
+    return f" Was {near[0]!r} meant?" if near else " If a package provides it, add --with PACKAGE."

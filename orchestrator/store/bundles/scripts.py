@@ -74,14 +74,14 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
     if PurePosixPath(name).suffix.lower() in NO_SCRIPTS:
         raise Malformed(
             Sentence(
-                "'{name}' is no script; name the one that starts: berth run train.py", name=printable(name)
+                "'{name}' is not a script; name the one that starts: berth run train.py", name=printable(name)
             )
         )
     problems = shadowing_warnings([PurePosixPath(name).name])
     if OF_NOTEBOOK.search(data):
         problems.append(
             Sentence(
-                "'{name}' was made from a notebook and calls get_ipython(), which a job has not: leave out the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {name}",
+                "'{name}' was made from a notebook and calls get_ipython(), which does not exist in a job: remove the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {name}",
                 name=printable(name),
             )
         )
@@ -124,7 +124,7 @@ def _refuse_other_language(name: str, data: bytes) -> None:
     if command is not None:
         raise Malformed(
             Sentence(
-                "'{name}' is no Python; start it as a command: berth run -- {command}",
+                "'{name}' is not Python; start it as a command: berth run -- {command}",
                 name=printable(name),
                 command=command,
             )
