@@ -154,11 +154,11 @@ def memory_gib(text: str) -> float:
     """Read GiB from "4", "0.5", "512M", "4G", "4GB", "4Gi" or "1T"; a unit means its power of two, as Slurm and Docker take it.
 
     Raises:
-        WrongUse: the text is no amount of memory.
+        WrongUse: the text is not an amount of memory.
     """
     hit = _AMOUNT.fullmatch(text.strip())
     if hit is None:
-        raise WrongUse(f"{text!r} is no amount of memory; give GiB such as 4 or 0.5, or 512M, 4G.")
+        raise WrongUse(f"{text!r} is not an amount of memory; give GiB such as 4 or 0.5, or 512M, 4G.")
     return float(hit[1]) / _PER_GIB[(hit[2] or "g").lower()]
 
 

@@ -162,8 +162,12 @@ def _hint_of_dashes(error: Any) -> str:
     own |= dict.fromkeys(ctx.help_option_names, False)
     words = given[given.index(ctx.info_name) :]
     at = first_word(words, own)
-    if ctx.info_name == "run" and at is not None and not Path(words[at]).exists() and shutil.which(words[at]):
-        return f"A program comes after --: berth {shlex.join([*words[:at], '--', *words[at:]])}"
+    if ctx.info_name == "run" and at is not None and not Path(words[at]).exists():
+        if Path(script := f"{words[at]}.py").is_file():
+            meant = with_dashes([*words[:at], script, *words[at + 1 :]], own)
+            return f"Was {script} meant? berth {shlex.join(meant)}"
+        if shutil.which(words[at]):
+            return f"A program comes after --: berth {shlex.join([*words[:at], '--', *words[at:]])}"
     meant = with_dashes(words, own)
     return f"Arguments of the script come after --: berth {shlex.join(meant)}" if "--" in meant else ""
 

@@ -1,5 +1,6 @@
 """berth run, again and resume."""
 
+import shlex
 import shutil
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from berth.arguments import WrongUse, merge
+from berth.cli import programs
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
 from berth.cli.package_files import beside, named
@@ -21,13 +23,6 @@ from berth.project_file import read_project
 
 SETTLE_S = 1.5
 MOST_LINKS = 3
-# No script has arguments of these names.
-PROGRAMS = frozenset(
-    {
-        *("bash", "sh", "zsh", "make", "python", "python3", "uv", "poetry", "pixi", "ipython", "jupyter"),
-        *("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "julia", "Rscript"),
-    }
-)
 NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
 
 
@@ -50,14 +45,14 @@ def with_project(code: str | None, spec: Spec) -> Spec:
 def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:
     """What to upload, and the job with the words after ``--``: arguments, or the command where nothing else starts.
 
-    A module and a command run in the folder that is named, else in the current one. Behind a folder, words that begin
-    with a program are a command: "berth run . -- bash run.sh".
+    A module and a command run in the folder that is named, else in the current one. Behind a folder, words are a command
+    where they are sure to be one: "berth run . -- bash run.sh", with a run.sh in it.
 
     Raises:
         WrongUse: nothing says what to run, or the current folder is a home folder.
     """
     starts = [name for name in STARTS if spec.get(name)]
-    if words and not starts and (code is None or _is_command(code, spec, words[0])):
+    if words and not starts and (code is None or _is_command(code, spec, words)):
         spec["command"] = list(words)
     elif words:
         spec["args"] = list(words)
@@ -68,9 +63,19 @@ def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str
     return code or _this_folder(), spec
 
 
-def _is_command(code: str, spec: Spec, word: str) -> bool:
-    """Whether words behind a folder are a command: nothing names a script that would take them as arguments."""
-    return (word in PROGRAMS or word.startswith("./")) and not spec.get("entrypoint") and Path(code).is_dir()
+def _is_command(code: str, spec: Spec, words: Sequence[str]) -> bool:
+    """Whether words behind a folder are a command; says how they are read where a person may have meant the other."""
+    folder = Path(code, spec.get("workdir") or ".")
+    if not Path(code).is_dir() or not programs.names_program(folder, words):
+        return False
+    is_command = programs.is_command(folder, words)
+    line = shlex.join(words)
+    other = f"as arguments of a script: -e train.py -- {line}"
+    if not is_command:
+        other = f"as a command: --command {shlex.quote(line)}"
+    read_as = "the command" if is_command else "arguments of the script"
+    remark(f"berth: {safe(line)} is read as {read_as}; to give it {safe(other)}")
+    return is_command
 
 
 def from_git(
@@ -127,17 +132,31 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
         )
     if path.suffix == ".py" and not spec.keys() & {"environment", "python"} and (found := beside(path)):
         spec["environment"] = found
+    links = (
+        _links_of(path) if path.is_dir() else []
+    )  # before the upload: what fails here costs no job its answer
     job = berth.run(path, **spec)
-    if path.is_dir():
-        _tell_links(path)
+    _tell_links(links)
     return job
 
 
-def _tell_links(folder: Path) -> None:
-    """Say which links of a folder were not uploaded."""
-    from berth.packing import links_left_out
+def _links_of(folder: Path) -> list[str]:
+    """The links of a folder that are not uploaded.
 
-    if links := links_left_out(folder):
+    Raises:
+        BerthError: an ignore file cannot be read.
+    """
+    from berth.packing import CannotPack, links_left_out
+
+    try:
+        return links_left_out(folder)
+    except CannotPack as error:
+        raise BerthError(str(error)) from None
+
+
+def _tell_links(links: Sequence[str]) -> None:
+    """Say which links were not uploaded."""
+    if links:
         more = f" and {len(links) - MOST_LINKS} more" if len(links) > MOST_LINKS else ""
         remark(
             f"berth: Links are not uploaded: {safe(', '.join(links[:MOST_LINKS]))}{more}. If the job needs them, put copies "
@@ -146,10 +165,10 @@ def _tell_links(folder: Path) -> None:
 
 
 def _meant(code: str) -> str:
-    """What a name without a file means, perhaps: a program, with arguments or without, or a script."""
-    if shutil.which(next(iter(code.split()), "")):
-        return f" To run a program: berth run -- {code}"
-    return f" Was {code}.py meant?" if Path(f"{code}.py").is_file() else ""
+    """What a name without a file means, perhaps: a script, or a program, with arguments or without."""
+    if Path(f"{code}.py").is_file():
+        return f" Was {code}.py meant?"
+    return f" To run a program: berth run -- {code}" if shutil.which(next(iter(code.split()), "")) else ""
 
 
 def with_data(berth: Berth, spec: Spec) -> None:

@@ -72,7 +72,9 @@ class AvailabilityReader:
         if not device.usable:
             return DeviceAvailability(Availability.OUT, text("Takes no new jobs."))
         if device.kind == "gpu" and (entry is None or "used_bytes" not in entry):
-            return DeviceAvailability(Availability.UNREAD, text("Not read now; nothing starts on it."))
+            return DeviceAvailability(
+                Availability.UNREAD, text("No readings at the moment, so nothing starts on it.")
+            )
         if entry is not None and entry.get("foreign_bytes", 0) > FOREIGN_SHOWN_BYTES:
             return DeviceAvailability(Availability.FOREIGN, text("Used by processes that are not Berth's."))
         return self._unheld(device)

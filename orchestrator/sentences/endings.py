@@ -70,7 +70,7 @@ def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
     """What to do about a variable, a package or a file that the script did not find; empty for other ends."""
     if unwritable:
         return text(
-            " A job writes in its own folders alone: instead of {path} name one of them, such as output, whose files are its results.",
+            " A job can write only to its own folders. Use one of them instead of {path}, such as output; the files there are the job's results.",
             path=unwritable,
         )
     if variable:
@@ -82,12 +82,12 @@ def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
     if module and alone:
         return text(
             " Only {script} was uploaded. If {module} lies beside it, upload its folder: berth run . -e {script}. "
-            "If it is of a package, name that: berth run --with PACKAGE {script}.",
+            "If it comes from a package, add it: berth run --with PACKAGE {script}.",
             script=alone,
             module=module,
         )
     if module:
-        return text(" If {module} is of a package, name that: berth run --with PACKAGE.", module=module)
+        return text(" If {module} comes from a package, add it: berth run --with PACKAGE.", module=module)
     if alone:
         return text(
             " Only {script} was uploaded; to upload the files beside it too: berth run . -e {script}.",
@@ -100,10 +100,10 @@ def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
 def _finished(printed: str = "", left: int = 0) -> str:
     if left:
         return plural_text(
-            "Finished. Its process ended while {count} of its processes still ran; that one was ended with it. "
-            "Start the program in the foreground.",
-            "Finished. Its process ended while {count} of its processes still ran; they were ended with it. "
-            "Start the program in the foreground.",
+            "Finished. The script exited while {count} process that it had started was still running; it was ended too. "
+            "Run the program in the foreground.",
+            "Finished. The script exited while {count} processes that it had started were still running; they were ended too. "
+            "Run the program in the foreground.",
             left,
         )
     if printed:
@@ -214,7 +214,7 @@ def _gpu_memory_reported(message: str) -> str:
 
 
 _HINTS_OF_LACKS = {
-    "terminal": "A job has no terminal: let the script take a fixed width, or draw no bar of its own.",
+    "terminal": "A job has no terminal: give the script a fixed width, or turn its own progress bar off.",
     "cuda": "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU.",
 }
 

@@ -113,7 +113,7 @@ def test_memory_is_read_with_and_without_a_unit(text, gib):
 @pytest.mark.parametrize("text", ["", "G", "4X", "4i", "4B", "-4", "4GG", "1e3", "nan", "four", "4G 2M"])
 def test_what_is_no_amount_of_memory_is_refused_with_examples(text):
     assert not is_memory(text)
-    with pytest.raises(WrongUse, match="no amount of memory; give GiB such as 4 or"):
+    with pytest.raises(WrongUse, match="not an amount of memory; give GiB such as 4 or"):
         memory_gib(text)
 
 

@@ -260,3 +260,11 @@ def test_a_program_without_dashes_is_answered_with_the_line_that_was_meant(
     said = " ".join(answer_of(line, status=WRONG_USE).replace("\u2502", " ").split())
 
     assert f"A program comes after --: {meant}" in said
+
+
+def test_a_script_of_a_programs_name_is_asked_for_first(answer_of, tmp_path) -> None:
+    (tmp_path / "sort.py").touch()
+
+    said = " ".join(answer_of("berth run sort --lr 1", status=WRONG_USE).replace("\u2502", " ").split())
+
+    assert "Was sort.py meant? berth run sort.py -- --lr 1" in said

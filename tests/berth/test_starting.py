@@ -1,6 +1,7 @@
 """What ``berth run`` starts, before it asks any server."""
 
 import json
+import shlex
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -29,10 +30,13 @@ def _in_a_project(tmp_path, monkeypatch):
         ("fit", "Was fit.py meant?"),
         ("python fit.py", "To run a program: berth run -- python fit.py"),
         ("fits", ""),
+        ("sort", "Was sort.py meant?"),
+        ("split", "To run a program: berth run -- split"),
     ],
 )
 def test_a_name_without_a_file_is_answered_with_what_was_meant(code, hint, tmp_path):
     (tmp_path / "fit.py").touch()
+    (tmp_path / "sort.py").touch()
 
     with pytest.raises(BerthError) as refused:
         submit(NOBODY, code, {})
@@ -53,8 +57,6 @@ def test_a_name_without_a_file_is_answered_with_what_was_meant(code, hint, tmp_p
         (None, {"command": ["make"]}, ["all"], (".", {"command": ["make"], "args": ["all"]})),
         (".", {}, ["--lr", "1"], (".", {"args": ["--lr", "1"]})),
         (".", {}, ["fit", "--lr", "1"], (".", {"args": ["fit", "--lr", "1"]})),
-        (".", {}, ["bash", "run.sh"], (".", {"command": ["bash", "run.sh"]})),
-        (".", {}, ["./run.sh"], (".", {"command": ["./run.sh"]})),
         (
             ".",
             {"entrypoint": "cli.py"},
@@ -66,6 +68,100 @@ def test_a_name_without_a_file_is_answered_with_what_was_meant(code, hint, tmp_p
 )
 def test_words_after_the_dashes_are_arguments_or_else_the_command(code, given, words, chosen):
     assert choose_code(code, cast(Spec, given), words) == chosen
+
+
+@pytest.mark.parametrize(
+    ("line", "is_command"),
+    [
+        ("bash run.sh", True),
+        ("/bin/bash -ex run.sh 3", True),
+        ("bash -euo pipefail run.sh", True),
+        ("bash -lc 'python train.py'", True),
+        ("bash none.sh", False),
+        ("python3.11 -u train.py", True),
+        ("python -W ignore train.py", True),
+        ("python -m pkg.train", True),
+        ("python -m", False),
+        ("python --epochs 3", False),
+        ("python", False),
+        ("env A=1 bash run.sh", True),
+        ("env", False),
+        ("make", False),
+        ("uv", False),
+        ("uv run train.py", True),
+        ("uv pip", False),
+        ("torchrun --nproc-per-node 2 train.py --lr 1", True),
+        ("torchrun 3", False),
+        ("accelerate launch -m pkg.train", True),
+        ("mpirun -np 2 python train.py", True),
+        ("./run.sh --now", True),
+        ("./tool", True),
+        ("./data --lr 1", False),
+        ("./configs/a.yaml", False),
+        ("./none", False),
+        ("/bin/ls train.py", False),
+    ],
+)
+def test_words_behind_a_folder_are_a_command_only_where_it_can_start(line, is_command, tmp_path):
+    for name in ("train.py", "run.sh", "configs/a.yaml", "data/a.csv", "tool"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("#!/bin/sh\n" if name == "run.sh" else "1\n")
+    (tmp_path / "tool").chmod(0o755)
+    words = shlex.split(line)
+
+    assert choose_code(".", {}, words) == (".", {"command" if is_command else "args": words})
+    assert choose_code(".", {"entrypoint": "train.py"}, words)[1].get("args") == words
+
+
+def test_a_folder_with_a_makefile_takes_make_as_a_command(tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/Makefile").touch()
+
+    assert choose_code("code", {}, ["make", "all"])[1] == {"command": ["make", "all"]}
+    assert choose_code(".", {"workdir": "code"}, ["make"])[1] == {"workdir": "code", "command": ["make"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("bash run.sh", "bash run.sh is read as the command; to give it as arguments of a script: -e train.py -- bash run.sh"),
+        ("bash 3", "bash 3 is read as arguments of the script; to give it as a command: --command 'bash 3'"),
+        ("./notes.txt", "./notes.txt is read as arguments of the script; to give it as a command: --command ./notes.txt"),
+        ("--lr 1", ""),
+        ("fit --lr 1", ""),
+        ("./data --lr 1", ""),
+    ],
+)  # fmt: skip
+def test_words_that_may_be_either_are_said_as_they_are_read(line, said, tmp_path, capsys):
+    (tmp_path / "run.sh").touch()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "data").mkdir()
+
+    choose_code(".", {}, shlex.split(line))
+
+    assert capsys.readouterr().err == (f"berth: {said}\n" if said else "")
+
+
+class _Accepting:
+    """A server that takes every job, after which the folder's rules cannot be read."""
+
+    def __init__(self, rules: Path) -> None:
+        self.rules = rules
+
+    def run(self, *_: Any, **__: Any) -> str:
+        self.rules.write_bytes(b"\xff\xfe")
+        return "the job"
+
+
+def test_links_of_a_folder_are_looked_for_before_its_upload(tmp_path, capsys):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").touch()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "code/data").symlink_to(tmp_path / "data")
+    berth = cast(Berth, _Accepting(tmp_path / "code/.gitignore"))
+
+    assert cast(Any, submit(berth, "code", {})) == "the job"
+    assert "Links are not uploaded: data." in capsys.readouterr().err
 
 
 def test_nothing_to_run_is_answered_with_the_three_ways():

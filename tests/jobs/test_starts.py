@@ -201,11 +201,12 @@ def test_files_of_a_project_that_no_job_starts_are_not_its_only_script(ada):
 @pytest.mark.parametrize(
     ("files", "choices"),
     [
-        ({"src/pkg/__init__.py": "", "src/pkg/train.py": "", "src/pkg/net.py": ""}, "berth run -m pkg.train"),
-        ({"src/train.py": "", "src/net.py": ""}, "berth run . -e src/train.py"),
-        ({"lib/a/__init__.py": "", "lib/a/b/__init__.py": "", "lib/a/b/train.py": "", "x/y.py": ""}, "berth run -m a.b.train --workdir lib"),
-        ({"main.py": "", "eval.py": "", "setup.py": ""}, "berth run . -e eval.py; berth run . -e main.py"),
-        ({"pyproject.toml": "[project.scripts]\nx-fit = 'x:main'\n", "x.py": "", "y.py": ""}, "berth run -- x-fit; berth run . -e x.py; berth run . -e y.py"),
+        ({"src/pkg/__init__.py": "", "src/pkg/train.py": "", "src/pkg/net.py": ""}, "-m pkg.train"),
+        ({"src/train.py": "", "src/net.py": ""}, "-e src/train.py"),
+        ({"lib/a/__init__.py": "", "lib/a/b/__init__.py": "", "lib/a/b/train.py": "", "x/y.py": ""}, "-m a.b.train --workdir lib"),
+        ({"main.py": "", "eval.py": "", "setup.py": ""}, "-e eval.py; -e main.py"),
+        ({"my code/a.py": "", "my code/b.py": "", "c d.py": "", "e.py": ""}, "-e 'c d.py'; -e e.py"),
+        ({"pyproject.toml": "[project.scripts]\nx-fit = 'x:main'\n", "x.py": "", "y.py": ""}, "--command x-fit; -e x.py; -e y.py"),
     ],
 )  # fmt: skip
 def test_an_upload_without_the_script_is_answered_with_what_it_has(ada, files, choices):
@@ -235,7 +236,7 @@ CALL = "import sys; sys.argv[0] = 'x-train'; from x.cli import app; sys.exit(app
         (
             {
                 "setup.py": "from setuptools import setup; setup()",
-                "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    x-train = x.cli:app.main\n",
+                "setup.cfg": "[options.entry_points]\nconsole_scripts =\n    x-train = x.cli:app.main  # of the lab\n",
                 "src/x/__init__.py": "",
                 "src/x/cli.py": "",
             },
@@ -288,7 +289,9 @@ def test_a_project_file_that_no_parser_takes_is_refused_with_a_sentence(ada, tex
 
 @pytest.mark.parametrize("text", ["[project.scripts]\nx-train = 1\n", "project = 3\n", "[project]\n"])
 def test_a_project_that_declares_no_such_program_leaves_the_command_as_it_is(ada, text):
-    with pytest.raises(Impossible, match=r"There is no program 'x-train', .* ask for that: --with PACKAGE\."):
+    with pytest.raises(
+        Impossible, match=r"There is no program 'x-train', .* provides it, add --with PACKAGE\."
+    ):
         submit(ada, {"pyproject.toml": text, "a.txt": ""}, command=["x-train"])
 
 
@@ -310,14 +313,25 @@ def test_a_shell_script_that_leaves_its_program_in_the_background_is_warned_abou
 @pytest.mark.parametrize(
     ("script", "command", "warning"),
     [
-        ("python prep.py\npython train.py\n", ["bash", "run.sh"], "begin it with: set -e"),
-        ("CUDA=1 python3 prep.py\ntorchrun train.py --x\n", ["./run.sh"], "begin it with: set -e"),
+        ("python prep.py\npython train.py\n", ["bash", "run.sh"], "add at the top: set -e"),
+        ("CUDA=1 python3 prep.py\ntorchrun train.py --x\n", ["./run.sh"], "add at the top: set -e"),
         ("#!/bin/bash\nset -euo pipefail\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
         ("#!/bin/sh -e\npython prep.py\npython train.py\n", ["./run.sh"], None),
         ("python prep.py\npython train.py\n", ["bash", "-ex", "run.sh"], None),
         ("python prep.py && python train.py\n", ["bash", "run.sh"], None),
         ("python prep.py || exit 1\npython train.py\n", ["bash", "run.sh"], None),
         ("cd src\npython train.py\n", ["bash", "run.sh"], None),
+        ("set -Eeuo pipefail\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
+        ("set -o pipefail -e\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
+        ("set -o nounset -o errexit\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
+        ("cd x && set -e\npython prep.py\npython train.py\n", ["bash", "run.sh"], None),
+        ("# set -e\npython prep.py\npython train.py\n", ["bash", "run.sh"], "set -e"),
+        ("python prep.py --set -x\npython train.py -e\n", ["bash", "run.sh"], "set -e"),
+        ("python prep.py \\\n  --x 1 || exit 1\npython train.py\n", ["bash", "run.sh"], None),
+        ("python prep.py \\\n  --x 1 \\\n  && python train.py\npython end.py\n", ["bash", "run.sh"], None),
+        ("python a.py \\\n  --x 1 &\npython b.py &\nwait\n", ["bash", "run.sh"], None),
+        ("if [ -f x ]; then\n  python a.py\nelse\n\tpython b.py\nfi\n", ["bash", "run.sh"], None),
+        ("python --version\npython -V 2>&1\npython train.py\n", ["bash", "run.sh"], None),
         ("set -e\r\npython train.py\r\n", ["bash", "run.sh"], "sed -i 's/\\r$//' run.sh"),
     ],
 )
@@ -342,6 +356,20 @@ def test_a_shell_script_is_warned_about_that_would_go_wrong(ada, script, command
         ("bash -ec 'python train.py --out={tmp}/z 2>{tmp}/err'", "Instead of {tmp}/z name a folder"),
         ("bash -c 'scp a host:{tmp}/y; cat /var{tmp}/y'", None),
         ("train.py --prompt 'what is in {tmp}/x?'", None),
+        ("train.py --init_method file://{tmp}/sync", None),
+        ("train.py --dist-url=file://{tmp}/x", None),
+        ("train.py --rdzv_endpoint {tmp}/x", None),
+        (
+            "train.py --dist-url file://{tmp}/x --out {tmp}/y",
+            "Instead of {tmp}/y name a folder of the job (y)",
+        ),
+        ("env TMPDIR={tmp} python train.py", None),
+        ("bash -c 'TMPDIR={tmp} python train.py --init-method file://{tmp}/x'", None),
+        (
+            "bash -o pipefail -c 'python train.py > {tmp}/y'",
+            "Instead of {tmp}/y name a folder of the job (y)",
+        ),
+        ("python -c 'print(\"see {tmp}/x\")'", None),
     ],
 )
 def test_an_option_that_names_a_place_in_tmp_is_warned_about(ada, words, instead):

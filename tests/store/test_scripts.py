@@ -104,13 +104,37 @@ def test_names_that_hide_modules_are_warned_about():
         ("fit.R", b"x <- function(a) { a }\n", "berth run -- Rscript 'fit.R'"),
         ("fit", b'#!/usr/bin/env perl -w\nprint "x";\n', "berth run -- perl 'fit'"),
         ("fit", b"#!/usr/local/bin/lua5.4\nlocal x = 1\n", "berth run -- lua5.4 'fit'"),
+        (
+            "fit",
+            b"#!/usr/bin/env -S julia --threads 4\nfor i in 1:3 println(i) end\n",
+            "berth run -- julia 'fit'",
+        ),
+        ("fit", b"#!/usr/bin/env -i A=1 node\nlet x = 1\n", "berth run -- node 'fit'"),
+        ("fit.py", b'#!/usr/bin/perl\nprint "x";\n', "berth run -- perl 'fit.py'"),
+        ("fit", b"#!/usr/bin/fish\nset x 1\n", "berth run -- fish 'fit'"),
         ("main.cpp", b"int main() { return 0; }\n", "'main.cpp' has to be compiled"),
-        ("config.json", b'{"lr": 0.1}', "'config.json' is no script; name the one that starts"),
+        ("config.json", b'{"lr": 0.1}', "'config.json' is not a script; name the one that starts"),
     ],
 )
 def test_what_is_no_python_is_refused_with_what_to_do(name, data, sentence):
     with pytest.raises(Malformed, match=re.escape(sentence)):
         check_script(name, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fit", "#!/usr/bin/env -S uv run --script"),
+        ("fit", "#!/usr/bin/env -S python3 -u"),
+        ("fit", "#!/usr/bin/env pypy3"),
+        ("fit", "#!/opt/bin/micromamba run -n x python"),
+        ("fit.py", "#!/opt/bin/tool"),
+    ],
+)
+def test_newer_python_of_any_interpreter_is_a_warning(name, line):
+    (warning,) = check_script(name, f"{line}\nmatch x:\n    case 1 = 2: pass\n".encode())
+
+    assert "does not look like Python that runs: line 3" in warning
 
 
 def test_problems_of_python_end_with_one_sign_and_stay_warnings():

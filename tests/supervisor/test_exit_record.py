@@ -595,7 +595,7 @@ def test_an_exception_that_a_script_prints_before_it_exits_is_the_cause() -> Non
     assert (verdict.kind, verdict.first_rank) == ("oom_gpu", 0)
 
 
-NO_TERMINAL = "A job has no terminal: let the script take a fixed width, or draw no bar of its own."
+NO_TERMINAL = "A job has no terminal: give the script a fixed width, or turn its own progress bar off."
 NO_CUDA = "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU."
 STTY = (
     'Traceback (most recent call last):\n  File "utils.py", line 45, in <module>\n'

@@ -540,8 +540,8 @@ def test_a_script_that_became_a_daemon_reads_that_its_program_was_ended(
     record = attempt.run()
 
     assert (record["kind"], record["code"], record["facts"]["left"] >= 1) == ("ok", "finished", True)
-    assert record["detail"].startswith("Finished. Its process ended while ")
-    assert record["detail"].endswith(" ended with it. Start the program in the foreground.")
+    assert record["detail"].startswith("Finished. The script exited while ")
+    assert record["detail"].endswith("ended too. Run the program in the foreground.")
 
 
 def test_workers_that_a_script_forked_and_waited_for_are_not_left(
@@ -756,9 +756,9 @@ def test_a_place_outside_of_the_jobs_folders_is_answered_with_where_to_write(
 
     attempt.run()
 
-    assert "A job writes in its own folders alone: instead of /" in attempt.record()["detail"], (
-        attempt.record()
-    )
+    assert (
+        "A job can write only to its own folders. Use one of them instead of /" in attempt.record()["detail"]
+    ), attempt.record()
 
 
 @pytest.mark.parametrize(

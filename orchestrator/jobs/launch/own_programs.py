@@ -74,7 +74,7 @@ def _declared(bundle: Path, place: str) -> dict[str, str]:
 
 def _of_setup_cfg(text: str) -> dict[str, str]:
     """The programs of the older file of setuptools: lines ``x-train = x.cli:main`` below ``console_scripts``."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser = configparser.ConfigParser(interpolation=None, strict=False, inline_comment_prefixes=("#",))
     try:
         parser.read_string(text)
     except configparser.Error:

@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -16,15 +17,16 @@ from orchestrator.store.bundles.scripts import SHELL_SUFFIXES
 MOST_WORDS_BEFORE_SCRIPT = 3  # "bash -e run.sh"
 _IN_BACKGROUND = re.compile(r"^(?![ \t]{0,99}#)[^\n]*[^&|>\s][ \t]{0,9}&[ \t]{0,99}$", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[;&|])[ \t]{0,99}wait\b", re.MULTILINE)
-# A line that starts a stage, and does not say what happens if it fails.
+# A line that starts a stage, and does not say what happens if it fails. One that is indented belongs to an if or a loop.
 _RUNS_PYTHON = re.compile(
-    r"^[ \t]{0,99}(?:[A-Z_][A-Z0-9_]{0,99}=\S{0,200} ){0,9}(?:python[\d.]{0,5}|torchrun|accelerate|deepspeed|uv run)\s(?![^\n]*(?:&&|\|\||&[ \t]{0,99}$))",
+    r"^(?:[A-Z_][A-Z0-9_]{0,99}=\S{0,200} ){0,9}(?:python[\d.]{0,5}|torchrun|accelerate|deepspeed|uv run)[ \t]"
+    r"(?![ \t]{0,9}(?:python[\d.]{0,5} )?(?:--version|-VV?)(?:\s|$))(?![^\n]*(?:&&|\|\||&[ \t]{0,99}$))",
     re.MULTILINE,
 )
 _ENDS_AT_FAILURE = re.compile(
-    r"^[ \t]{0,99}set[ \t]+(?:-[a-z]{0,9}e|-o[ \t]+errexit|-[a-z]{1,9}[ \t]+-[a-z]{0,9}e)|^#![^\n]{0,99} -[a-z]{0,9}e|\$\?|\btrap\b",
-    re.MULTILINE,
+    r"(?<![\w-])set[ \t][^\n;]{0,60}?(?:(?<=[ \t])-[A-Za-z]{0,9}e|errexit)|\A#![^\n]{0,99} -[a-z]{0,9}e|\$\?|\btrap\b"
 )
+_COMMENT = re.compile(r"^[ \t]{0,99}#(?!!)[^\n]*", re.MULTILINE)
 _OPTION_E = re.compile(r"-[a-z]{0,9}e[a-z]{0,9}$")
 TEMPORARY = PurePosixPath("/tmp")  # noqa: S108 -- named, not used
 _FILE_URL = r"(?:file:(?://(?:localhost)?)?)?"
@@ -33,6 +35,11 @@ _IN_SHELL_LINE = re.compile(
     rf"(?:^|[\s=<>,(\"']){_FILE_URL}({TEMPORARY}(?:/[^\s,;&|<>)\"'`]*)?)(?=[\s,;&|<>)\"'`]|$)"
 )
 _SHELL_LINE_NEXT = re.compile(r"-[a-z]{0,9}c")  # bash -c, sh -lc
+_SHELL = re.compile(r"(?:ba|z|da|k)?sh")
+# Where processes of one job meet, and the programs' own scratch: in the job's /tmp as well as elsewhere.
+_HARMLESS = r"-{0,2}(?:init[-_]method|dist[-_]url|rdzv[-_][a-z_]{1,20})"
+_HARMLESS_OPTION = re.compile(_HARMLESS)
+_HARMLESS_PART = re.compile(rf"(?:\bTMPDIR=|{_HARMLESS}[= ])\S*")
 # Python files of projects that no job starts.
 _NO_SCRIPTS = frozenset({"setup.py", "conftest.py", "noxfile.py", "__init__.py"})
 MOST_CHOICES = 3
@@ -64,7 +71,7 @@ def no_script(spec: JobSpec, paths: Collection[str], bundle: Path) -> Sentence:
     programs = own_programs.declared(bundle, spec.folder)
     of_name = [path for path in _scripts(paths) if PurePosixPath(path).name == PurePosixPath(script).name]
     scripts = of_name or [path for path in _scripts(paths) if "/" not in path]
-    choices = [f"berth run -- {program}" for program in programs[:MOST_CHOICES]]
+    choices = [f"--command {shlex.quote(program)}" for program in programs[:MOST_CHOICES]]
     choices += [_start_of(path, paths) for path in scripts[:MOST_CHOICES]]
     if not choices:
         return Sentence(
@@ -81,7 +88,7 @@ def _start_of(path: str, paths: Collection[str]) -> str:
     """How a Python file starts: as a module where it belongs to a package, whose files it may import by a dot."""
     place = PurePosixPath(path)
     if f"{place.parent}/__init__.py" not in paths:
-        return f"berth run . -e {path}"
+        return f"-e {shlex.quote(path)}"
     package = place.parent
     while f"{package.parent}/__init__.py" in paths:
         package = package.parent
@@ -89,9 +96,9 @@ def _start_of(path: str, paths: Collection[str]) -> str:
     root = (
         ""
         if package.parent in (PurePosixPath(), PurePosixPath(start.SRC))
-        else f" --workdir {package.parent}"
+        else f" --workdir {shlex.quote(str(package.parent))}"
     )
-    return f"berth run -m {module}{root}"
+    return f"-m {shlex.quote(module)}{root}"
 
 
 def check_folder(spec: JobSpec, paths: Collection[str]) -> None:
@@ -190,15 +197,18 @@ def shell_warnings(spec: JobSpec, bundle: Path) -> list[str]:
         if "\r\n" in script:
             return [
                 Sentence(
-                    "{script} has the line ends of Windows, which a shell takes for a part of its words; write those of Linux first: sed -i 's/\\r$//' {script}",
+                    "{script} has Windows line endings, which the shell reads as part of each line; convert it first: sed -i 's/\\r$//' {script}",
                     script=word,
                 )
             ]
-        ends_at_failure = _ENDS_AT_FAILURE.search(script) or any(_OPTION_E.match(each) for each in words)
-        if len(_RUNS_PYTHON.findall(script)) > 1 and not ends_at_failure:
+        script_lines = _COMMENT.sub("", script.replace("\\\n", " "))
+        ends_at_failure = _ENDS_AT_FAILURE.search(script_lines) or any(
+            _OPTION_E.match(each) for each in words
+        )
+        if len(_RUNS_PYTHON.findall(script_lines)) > 1 and not ends_at_failure:
             return [
                 Sentence(
-                    "{script} goes on after a program that fails, and the job counts as succeeded if the last one does. To end it at the first failure, begin it with: set -e",
+                    "{script} carries on when a program fails, and the job succeeds if the last one does. To stop at the first failure, add at the top: set -e",
                     script=word,
                 )
             ]
@@ -225,9 +235,14 @@ def temporary_warning(spec: JobSpec) -> list[str]:
 
 def _temporary_places(words: Sequence[str]) -> Iterator[PurePosixPath]:
     """The paths in /tmp that words name: as a whole, behind a =, in a list, or anywhere in a line for a shell."""
-    for before, word in zip(["", *words], words, strict=False):
-        pattern = _IN_SHELL_LINE if _SHELL_LINE_NEXT.fullmatch(before) else _IN_OPTION
-        yield from (PurePosixPath(match[1]) for match in pattern.finditer(word))
+    for at, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+        if _HARMLESS_OPTION.fullmatch(before):
+            continue
+        is_line = _SHELL_LINE_NEXT.fullmatch(before) and any(
+            _SHELL.fullmatch(PurePosixPath(each).name) for each in words[:at]
+        )
+        pattern = _IN_SHELL_LINE if is_line else _IN_OPTION
+        yield from (PurePosixPath(match[1]) for match in pattern.finditer(_HARMLESS_PART.sub("", word)))
 
 
 def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str | None:
@@ -255,4 +270,4 @@ def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> str:
         return f" The upload has it: write {f'{shell} {program}' if shell else f'./{program}'}."
     names = {entry for folder in folders if Path(folder).is_dir() for entry in os.listdir(folder)}  # noqa: PTH208 -- names alone
     near = difflib.get_close_matches(program, names, n=1, cutoff=0.8)
-    return f" Was {near[0]!r} meant?" if near else " If a package brings it, ask for that: --with PACKAGE."
+    return f" Was {near[0]!r} meant?" if near else " If a package provides it, add --with PACKAGE."

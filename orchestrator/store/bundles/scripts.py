@@ -23,7 +23,12 @@ OTHER_LANGUAGES = {
 COMPILED_LANGUAGES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".rs", ".java", ".f90")
 NO_SCRIPTS = (".json", ".yaml", ".yml", ".toml", ".md", ".csv", ".ini", ".cfg")
 MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
-FIRST_LINE = re.compile(rb"#!\s?\S{0,80}?([\w.+-]{1,40})(?:[ \t]+([\w.+-]{1,40}))?(?:[ \t][^\n]{0,99})?\r?\n")
+# Programs that certainly read no Python, with their versions: "lua5.4".
+OTHER_INTERPRETERS = re.compile(
+    r"(?:perl|julia|Rscript|node|nodejs|deno|bun|lua|luajit|ruby|php|make|gmake|awk|gawk|tclsh|groovy|octave"
+    r"|ba?sh|zsh|dash|ksh|mksh|fish|csh|tcsh|pwsh|sbatch)[\d.]{0,9}"
+)
+FIRST_LINE_BYTES = 200
 # As nbconvert writes what stood behind "!" and "%" in a notebook.
 OF_NOTEBOOK = re.compile(rb"(?m)^get_ipython\(\)\.\w")
 SHELL_LINE = re.compile(rb"#!\s?\S{0,80}[/ ](?:ba|z|da)?sh\b")
@@ -69,14 +74,14 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
     if PurePosixPath(name).suffix.lower() in NO_SCRIPTS:
         raise Malformed(
             Sentence(
-                "'{name}' is no script; name the one that starts: berth run train.py", name=printable(name)
+                "'{name}' is not a script; name the one that starts: berth run train.py", name=printable(name)
             )
         )
     problems = shadowing_warnings([PurePosixPath(name).name])
     if OF_NOTEBOOK.search(data):
         problems.append(
             Sentence(
-                "'{name}' was made from a notebook and calls get_ipython(), which a job has not: leave out the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {name}",
+                "'{name}' was made from a notebook and calls get_ipython(), which does not exist in a job: remove the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {name}",
                 name=printable(name),
             )
         )
@@ -119,7 +124,7 @@ def _refuse_other_language(name: str, data: bytes) -> None:
     if command is not None:
         raise Malformed(
             Sentence(
-                "'{name}' is no Python; start it as a command: berth run -- {command}",
+                "'{name}' is not Python; start it as a command: berth run -- {command}",
                 name=printable(name),
                 command=command,
             )
@@ -127,12 +132,14 @@ def _refuse_other_language(name: str, data: bytes) -> None:
 
 
 def _interpreter(data: bytes) -> str | None:
-    """The program that the first line names, unless it is a Python."""
-    line = FIRST_LINE.match(data)
-    if line is None:
+    """The program that the first line names, if it is of another language."""
+    if not data.startswith(b"#!"):
         return None
-    program = (line[2] if line[1] == b"env" and line[2] else line[1]).decode()
-    return None if "python" in program or program == "env" else program
+    words = data[2:FIRST_LINE_BYTES].partition(b"\n")[0].decode(errors="replace").split()
+    if words and PurePosixPath(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    program = PurePosixPath(words[0]).name if words else ""
+    return program if OTHER_INTERPRETERS.fullmatch(program) else None
 
 
 def refuse_unreadable(name: str, data: bytes, *, in_archive: bool = False) -> None:
