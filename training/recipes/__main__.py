@@ -52,6 +52,10 @@ class Recipe:
         """The settings of one of the models, where they were given."""
         return self.settings[number] if number < len(self.settings) else None
 
+    def untrained(self) -> nn.Module:
+        """The model as it was before its training."""
+        return named.build_model(self.options.model, trained_with=self.options.trained_with).to(self.device)
+
     def build(
         self,
         loaded: dict[str, torch.Tensor],
@@ -89,10 +93,7 @@ def evaluate(recipe: Recipe) -> Report:
         train = recipe.train_function()
         if train is None:
             raise RecipeError("Folds train the model anew; name the function that trains it with --train.")
-        build = lambda: named.build_model(recipe.options.model, trained_with=recipe.options.trained_with).to(
-            recipe.device
-        )  # noqa: E731 -- one expression
-        folded = folds.cross_validate(build, train, recipe.learned_from(), recipe.options.folds)
+        folded = folds.cross_validate(recipe.untrained, train, recipe.learned_from(), recipe.options.folds)
         report["facts"] |= {f"folds {each['name']}": each["value"] for each in folded}
     return report
 
