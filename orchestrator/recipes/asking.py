@@ -215,13 +215,17 @@ class RecipeSpec(BaseModel):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def words_of(recipe: str, options: Mapping[str, Any], paths: Sequence[str]) -> list[str]:
+def words_of(
+    recipe: str, options: Mapping[str, Any], paths: Sequence[str], training: Sequence[str] = ()
+) -> list[str]:
     """The arguments of the program.
 
     Args:
         paths: where the model's files are, then the files of the others.
+        training: those that tell of the training behind the model.
     """
-    return [recipe, f"--weights={paths[0]}", *_words(options), *(f"--with={path}" for path in paths[1:])]
+    others = (f"--with={path}" for path in paths[1:])
+    return [recipe, f"--weights={paths[0]}", *_words(options), *training, *others]
 
 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:

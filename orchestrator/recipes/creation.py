@@ -216,10 +216,12 @@ def _fields(
     fields |= {
         "name": asked.job_name or f"{asked.recipe} {model.dataset.name}@{model.dataset.version}",
         "module": RECIPES,
-        "args": [
-            *words_of(asked.recipe, options, [f"{{dataset:{name}}}" for name in names]),
-            *words_of_training(user, origin, data),
-        ],
+        "args": words_of(
+            asked.recipe,
+            options,
+            [f"{{dataset:{name}}}" for name in names],
+            words_of_training(user, origin, data),
+        ),
         "datasets": [*(each.dataset.reference for each in chosen), *data],
         "gpus": gpus,
         "gpu_memory_gib": asked.gpu_memory_gib,
