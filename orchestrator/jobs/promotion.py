@@ -242,13 +242,15 @@ def _paths(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _values_at(job: Job, step: int | None) -> dict[str, float]:
-    """The last value of each metric up to a step; values that are not finite, which JSON cannot hold, are left out.
+    """The last value of each metric up to a step, without those of speed, which are the machine's.
 
-    Of a series with more than ``_FINE`` points it is the mean of the last few.
+    Values that are not finite, which JSON cannot hold, are left out.  Of a series with more than ``_FINE`` points it is the mean of the last few.
     """
     folder = settings.HOME.job(job.pk).metrics
     if not job.metric_seq:
         return {}
     found = series.read_series(folder, None, "step", None, step, _FINE, until_seq=job.metric_seq)
-    last = {name: float(each.y[-1]) for name, each in found.items() if len(each.y)}
+    last = {
+        name: float(each.y[-1]) for name, each in found.items() if len(each.y) and not name.endswith("_per_s")
+    }
     return {name: value for name, value in list(last.items())[:MOST_VALUES] if abs(value) < float("inf")}

@@ -105,10 +105,10 @@ def test_a_checkpoint_is_chosen_by_its_step_and_makes_the_next_version(client, t
     ]
 
 
-def test_a_model_keeps_the_metrics_up_to_its_step(client, trained, home):
+def test_a_model_keeps_the_metrics_up_to_its_step_without_the_speed(client, trained, home):
     with MetricWriter(home.job(trained.pk).metrics, 1, 1000.0, None) as writer:
         for step in range(1, 20):
-            writer.append(points_of(step, 1000.0 + step, {"loss": 1 / step}))
+            writer.append(points_of(step, 1000.0 + step, {"loss": 1 / step, "steps_per_s": 4.0}))
         Job.objects.filter(pk=trained.pk).update(metric_seq=writer.flush()["seq"])
 
     made = client.send(
