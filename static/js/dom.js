@@ -73,3 +73,9 @@ export const locale = document.documentElement.lang; // of dates; numbers are wr
 export function say(text, values = {}) {
   return (words[text] ?? text).replace(/\{(\w+)\}/g, (all, name) => values[name]?.toLocaleString("en") ?? all);
 }
+
+// A state as people read it: timed_out is "timed out".
+export function sayState(state) {
+  const words = state.replaceAll("_", " ");
+  return say(words);
+}

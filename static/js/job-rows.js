@@ -130,10 +130,9 @@ export class JobRows {
   // What the page came with, in chunks as they are read later.
   #split(first) {
     const rows = [...first.rows];
-    for (let from = 0; from === 0 || from < rows.length; from += CHUNK) {
-      const body = from ? make("tbody", {}, ...rows.slice(from, from + CHUNK)) : first;
-      this.#keep(from / CHUNK, body);
-    }
+    this.#keep(0, first);
+    for (let from = CHUNK; from < rows.length; from += CHUNK)
+      this.#keep(from / CHUNK, make("tbody", {}, ...rows.slice(from, from + CHUNK)));
   }
 
   // In its place among its neighbours; the focus stays on the row that had it.
@@ -201,9 +200,9 @@ export class JobRows {
   }
 
   #stretch(body, rows) {
-    const height = `${Math.max(0, rows) * this.height}px`;
-    if (body.rows[0].style.height !== height) body.rows[0].style.height = height;
+    const height = `${rows * this.height}px`;
     body.hidden = rows <= 0;
+    if (rows > 0 && body.rows[0].style.height !== height) body.rows[0].style.height = height;
   }
 
   #settle() {

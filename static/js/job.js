@@ -4,7 +4,7 @@ import { addPoint } from "./chart-data.js";
 import { countIn } from "./chart-words.js";
 import { Chart } from "./charts.js";
 import { onCursor } from "./cursor.js";
-import { by, icon, make, readPage, say } from "./dom.js";
+import { by, icon, make, readPage, say, sayState } from "./dom.js";
 import { Log } from "./log.js";
 import { Metrics } from "./metrics.js";
 import { onRefresh, refresh } from "./rows.js";
@@ -113,7 +113,7 @@ function showJob(row) {
     refresh(...PARTS);
   }
   document.title =
-    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${say(row.state.replaceAll("_", " "))}: ${row.name}`;
+    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${sayState(row.state)}: ${row.name}`;
   figure(
     head,
     "[data-progress]",

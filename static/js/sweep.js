@@ -1,5 +1,5 @@
 // The page of a sweep: axes that filter everything else, and news every few seconds while it runs.
-import { by, make, say, write } from "./dom.js";
+import { by, make, say, sayState, write } from "./dom.js";
 import { onRefresh, refresh } from "./rows.js";
 import { colour, onThemeChange } from "./shell.js";
 import { Plot, placeOn, ticksOf, valueOn } from "./sweep-plots.js";
@@ -55,7 +55,7 @@ function describe(trial) {
       ? say("no value yet")
       : say("{value} at step {step}", { value: value(trial.value), step: value(trial.rung) });
   const texts = settings.map(([name, each]) => `${name} ${typeof each === "number" ? value(each) : each}`);
-  const head = say("{what} {number} ({state}): {reached}", { ...trial, what, state: say(trial.state.replaceAll("_", " ")), reached });
+  const head = say("{what} {number} ({state}): {reached}", { ...trial, what, state: sayState(trial.state), reached });
   return [head, ...texts].join(", ");
 }
 

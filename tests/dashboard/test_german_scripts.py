@@ -16,10 +16,9 @@ MODULES = sorted(
     path for path in (REPOSITORY / "static/js").glob("*.js") if not path.name.startswith("words-")
 )
 GERMAN = read(REPOSITORY / "orchestrator/locale/de" / SCRIPTS)
-# What scripts say of what the server sends: say(row.state), say(row.alarm).
+# What scripts say of what the server sends: sayState(row.state), say(row.alarm).
 SENT = {
-    *JobState.values,
-    *TrialState,
+    *(state.replace("_", " ") for state in (*JobState.values, *TrialState)),
     "has a loss that is no number",
     "has reported nothing for 10 min",
 }
