@@ -202,7 +202,7 @@ export class JobRows {
   #stretch(body, rows) {
     const height = `${rows * this.height}px`;
     body.hidden = rows <= 0;
-    if (rows > 0 && body.rows[0].style.height !== height) body.rows[0].style.height = height;
+    if (body.rows[0].style.height !== height) body.rows[0].style.height = height;
   }
 
   #settle() {
