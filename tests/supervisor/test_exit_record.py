@@ -595,6 +595,59 @@ def test_an_exception_that_a_script_prints_before_it_exits_is_the_cause() -> Non
     assert (verdict.kind, verdict.first_rank) == ("oom_gpu", 0)
 
 
+OF_PORT = PRINTED.replace(
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied", "OSError: [Errno 98] Address already in use"
+)
+OF_SAMPLE = PRINTED.replace("RuntimeError: mat1 and mat2 shapes cannot be multiplied", "KeyError: 'x'")
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (
+            f"{OF_PORT}tensorboard did not start, going on without\nerror: dataset 'foo' not found\n",
+            "The script ended with exit code 3 on rank 0. Its log says: error: dataset 'foo' not found.",
+        ),
+        (
+            f"{OF_SAMPLE}skipping bad sample\nValidation accuracy 0.41 is below the threshold 0.8, aborting\n",
+            "The script ended with exit code 3 on rank 0. Its log says: "
+            "Validation accuracy 0.41 is below the threshold 0.8, aborting.",
+        ),
+        (
+            f"{HANDLED}retrying with batch 16\nt.py: error: no file\n",
+            "The script ended itself on rank 0: no file.",
+        ),
+        (f"{OF_SAMPLE}step 9 loss 0.5\n", "The script ended with exit code 3 on rank 0."),
+    ],
+    ids=["port", "sample", "memory", "training went on"],
+)
+def test_what_a_script_says_behind_an_exception_that_it_handled_is_why_it_ended(
+    tail: str, sentence: str
+) -> None:
+    verdict = classify(Ending(1, top=3, finished={0: 3}, tails={0: tail}))
+
+    assert (verdict.kind, say(verdict.how)) == ("user_error", sentence)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "",
+        "\n\n",
+        "exiting\n",
+        "ERROR: Aborting...\n",
+        "Exiting now.\n",
+        "50%|#####     | 5/10 [00:01<00:01]\n",
+        "wandb: Find logs at: ./wandb/offline-run/logs\n",
+        "/usr/lib/python3/multiprocessing/resource_tracker.py:254: UserWarning: 1 leaked\n  warnings.warn('x')\n",
+    ],
+)
+def test_what_says_nothing_more_behind_an_exception_leaves_it_the_cause(behind: str) -> None:
+    verdict = classify(Ending(1, top=1, finished={0: 1}, tails={0: HANDLED + behind}))
+
+    assert verdict.kind == "oom_gpu"
+
+
 NO_TERMINAL = "A job has no terminal: let the script take a fixed width, or draw no bar of its own."
 NO_CUDA = "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU."
 STTY = (
