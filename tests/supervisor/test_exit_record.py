@@ -457,6 +457,16 @@ def test_an_exception_that_a_script_printed_last_is_said_with_its_success(tail, 
         assert (verdict.kind, say(verdict.how)) == ("ok", sentence)
 
 
+def test_a_daemon_and_the_exception_that_its_log_ends_with_are_both_said() -> None:
+    verdict = classify(Ending(1, top=0, left=1, tails={0: PRINTED}))
+
+    assert say(verdict.how) == (
+        "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied. "
+        "Its process ended while 1 of its processes still ran; that one was ended with it. "
+        "Start the program in the foreground."
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "port"),
     [

@@ -124,10 +124,10 @@ def _finished(ending: Ending) -> Verdict | None:
 
 def _finished_quietly(ending: Ending) -> Fact:
     """The end of a run with exit code 0; processes may have run on, and the log may say that the script did not get through."""
-    if ending.left:
-        return fact(Ended.FINISHED, left=ending.left)
-    printed = command_logs.last_printed(ending.tails.get(ending.numbers[0], ""))
-    return fact(Ended.FINISHED, printed=raised_text(printed)) if printed else fact(Ended.FINISHED)
+    facts: dict[str, object] = {"left": ending.left} if ending.left else {}
+    if printed := command_logs.last_printed(ending.tails.get(ending.numbers[0], "")):
+        facts["printed"] = raised_text(printed)
+    return fact(Ended.FINISHED, **facts)
 
 
 def _finished_how(ending: Ending) -> Fact:
