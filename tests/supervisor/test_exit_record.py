@@ -1,6 +1,7 @@
 """From what was seen to a kind, a first failure and a sentence."""
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -697,3 +698,12 @@ STTY = (
 )
 def test_what_a_script_lacked_is_told_behind_its_error(error: RankError, sentence: str) -> None:
     assert say(classify(Ending(1, top=1, errors={0: error})).how) == sentence
+
+
+def test_a_trace_of_one_long_line_is_judged_at_once() -> None:
+    trace = "stty " * 40 + " " * 120_000 + "x\nValueError: no such split"
+    began_s = time.process_time()
+
+    classify(Ending(1, top=1, errors={0: RankError("ValueError", "no such split", 1, trace)}))
+
+    assert time.process_time() - began_s < 1.0
