@@ -761,9 +761,19 @@ def test_a_place_outside_of_the_jobs_folders_is_answered_with_where_to_write(
     )
 
 
+# An error of its own, while it does without a variable.
+CHAINED = "import os\ntry:\n    os.environ['RUN_NAME_X']\nexcept KeyError:\n    {}['optimizer']"
+
+
 @pytest.mark.parametrize(
     "script",
-    ["open('/no-such/data.csv')", "{}['LAB_KEY']", "raise FileNotFoundError('no data')", "import train.x"],
+    [
+        "open('/no-such/data.csv')",
+        "{}['LAB_KEY']",
+        "raise FileNotFoundError('no data')",
+        "import train.x",
+        pytest.param(CHAINED, id="an error after it"),
+    ],
 )
 def test_what_nobody_forgot_to_give_has_no_advice(make_attempt: MakeAttempt, script: str) -> None:
     attempt = make_attempt(script)
