@@ -564,6 +564,22 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
             "The script ended with exit code 2 on rank 0. Its log says: ModuleNotFoundError: No module named 'matplotlib'.",
         ),
         (
+            "2026-11-28 W TF-TRT Warning: Could not find TensorRT\nGate not passed: 0.41 < 0.80\n",
+            "The script ended with exit code 2 on rank 0. Its log says: Gate not passed: 0.41 < 0.80.",
+        ),
+        (
+            "Using error feedback\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: bye.",
+        ),
+        (
+            "2026-11-28 12:00:00 [ERROR] two folders of data\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: 2026-11-28 12:00:00 [ERROR] two folders of data.",
+        ),
+        (
+            "Error while it read the data\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: Error while it read the data.",
+        ),
+        (
             "step 9\nval error: 0.3\nbye\n",
             "The script ended with exit code 2 on rank 0. Its log says: bye.",
         ),
