@@ -13,13 +13,14 @@ def hider_of(values: Iterable[str]) -> Callable[[str], str]:
     from urllib.parse import quote  # late import: the start of a run needs it not
 
     parts = {part for value in values for part in (value, value.strip(), *map(str.strip, value.splitlines()))}
-    forms = {form for part in parts for form in (part, repr(part)[1:-1], quote(part, safe=""))}
+    forms = {
+        form for part in parts for form in (part, repr(part)[1:-1], quote(part, safe="", errors="replace"))
+    }
     longest_first = sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
 
     def hide(text: str) -> str:
-        for (
-            form
-        ) in longest_first:  # a pattern of them all would try each of thousands of lines at each character
+        # A pattern of them all would try each of thousands of lines at each character.
+        for form in longest_first:
             text = text.replace(form, _HIDDEN)
         return text
 
