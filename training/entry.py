@@ -22,6 +22,7 @@ _FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
 _RANK = os.environ.get("RANK", "0")
 _PID = os.getpid()
 _FILES_WITHIN_S = 10.0
+_LEAVES_WITHIN_S = 0.5
 # Packages with functions that a room of ours wraps, once the script imports one of them.
 _TRACKERS = frozenset(
     {
@@ -449,7 +450,7 @@ def _end(code: int, *, finished: bool = True) -> NoReturn:
 
 
 def _watch_forks(folder: str) -> None:
-    """Note at the exit of a rank how many copies of it go on, as those of a script that becomes a daemon.
+    """Note at the exit of a rank how many copies of it go on as daemons, as those of a script that becomes one.
 
     Its sandbox ends with it, so nobody outside can see them.
     """
@@ -460,21 +461,48 @@ def _watch_forks(folder: str) -> None:
     def exit_now(status: int) -> NoReturn:
         if status == 0 and forks and os.getpid() == _PID:
             try:
-                if count := _count_copies():
+                if count := _count_daemons():
                     _write_whole(f"{folder}/finished/left{_RANK}", f"{count}\n")
             finally:
                 really_exit(status)
         really_exit(status)
 
+    # A script may hand it to another process, which then finds its own by these names.
+    exit_now.__module__, exit_now.__qualname__, exit_now.__name__ = "os", "_exit", "_exit"
     os._exit = exit_now  # also that of the script
 
 
-def _count_copies() -> int:
-    """How many processes were forked from this one and live; programs that they executed have other arguments."""
+def _count_daemons() -> int:
+    """How many copies of this process live in another session; workers stay in ours, and end with it.
+
+    A copy that was forked just now gets a moment to leave for its own.
+    """
+    import time
+
+    until_s = time.monotonic() + _LEAVES_WITHIN_S
+    was_empty = False  # a copy that forks and exits during a look hides both; the next look finds the second
+    while True:
+        sessions = [_session_of(pid) for pid in _copies()]
+        count = sum(session not in (None, os.getsid(0)) for session in sessions)
+        if count or (was_empty and not sessions) or time.monotonic() > until_s:
+            return count
+        was_empty = not sessions
+        time.sleep(0.0 if was_empty else 0.01)
+
+
+def _copies() -> list[int]:
+    """Processes that were forked from this one and live; programs that they executed have other arguments."""
     own = _start_of("self")
     names = os.listdir("/proc")  # noqa: PTH208 -- names alone
     pids = (name for name in names if name.isdigit() and int(name) != _PID)
-    return 0 if own is None else sum(_start_of(pid) == own for pid in pids)
+    return [] if own is None else [int(pid) for pid in pids if _start_of(pid) == own]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:  # it has just ended
+        return None
 
 
 def _start_of(pid: str) -> tuple[bytes, bytes] | None:

@@ -98,17 +98,18 @@ def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
 
 @ends(Ended.FINISHED)
 def _finished(printed: str = "", left: int = 0) -> str:
-    if left:
-        return plural_text(
-            "Finished. The script exited while {count} process that it had started was still running; it was ended too. "
-            "Run the program in the foreground.",
-            "Finished. The script exited while {count} processes that it had started were still running; they were ended too. "
-            "Run the program in the foreground.",
-            left,
-        )
+    sentence = text("Finished.")
     if printed:
-        return text("Finished with exit code 0, though the log ends with {error}.", error=printed)
-    return text("Finished.")
+        sentence = text("Finished with exit code 0, though the log ends with {error}.", error=printed)
+    if not left:
+        return sentence
+    return sentence + plural_text(
+        " The script exited while {count} process that it had started was still running; it was ended too. "
+        "Run the program in the foreground.",
+        " The script exited while {count} processes that it had started were still running; they were ended too. "
+        "Run the program in the foreground.",
+        left,
+    )
 
 
 @ends(Ended.FINISHED_THEN_ABORTED)

@@ -29,6 +29,7 @@ from orchestrator.supervisor.startup import ignore_signals, make_folders, read_s
 from orchestrator.supervisor.verdict import command_logs, rank_reports
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
+from orchestrator.supervisor.verdict.hiding import hide_in_errors, hider_of
 from orchestrator.supervisor.verdict.missing import explain_missing
 from orchestrator.supervisor.verdict.rules import classify, ended_by_peers, first_failure
 from orchestrator.supervisor.watch.disk import DiskWatch, is_full
@@ -48,7 +49,7 @@ _RECORD_TRIES = 60  # one every second
 def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
     """Run the attempt in ``folder`` to its exit record; does nothing for an attempt that was started before.
 
-    The secrets read from ``secrets_fd`` go only into the environment of the ranks.
+    The secrets read from ``secrets_fd`` go only into the environment of the ranks; the exit record leaves them out.
     """
     ignore_signals()
     lock = take_lock(folder)
@@ -82,6 +83,7 @@ class Supervision:
         self._cut_short = False  # only torchrun was left, so we ended it
         self._stopping: Stopping | None = None
         self._stop_row: dict[str, str | float] | None = None
+        self._secrets: Mapping[str, str] = {}
         self._over_disk: Fact | None = None
         self._hang: Fact | None = None
         self._unreaped: Fact | None = None
@@ -107,11 +109,11 @@ class Supervision:
         write_record(
             self._folder.supervisor, {**me.to_record(), "nonce": launch.nonce, "number": launch.number}
         )
-        secrets = read_secrets(secrets_fd)
+        self._secrets = read_secrets(secrets_fd)
         self._obey()
         self._check_lease()
         if self._stop_row is None:
-            self._run = start(launch, self._folder, run_environment(launch, self._folder, secrets))
+            self._run = start(launch, self._folder, run_environment(launch, self._folder, self._secrets))
             self._watch(self._run)
 
     def give_up(self, error: BaseException) -> str:
@@ -334,9 +336,10 @@ class Supervision:
         folder, ranks = self._folder, launch.numbers
         group = self._run.group if self._run else None
         finished = rank_reports.read_finished(folder, ranks)
+        hide = hider_of(self._secrets.values())
         errors = rank_reports.read_errors(folder, ranks)
         limits, memory = self._limits, self._limits.memory
-        tails = {rank: read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks}
+        tails = {rank: hide(read_tail(folder.log(rank), _TAIL_BYTES)) for rank in ranks}
         words = " ".join([*(error.message for error in errors.values()), *tails.values()])
         codes = rank_reports.read_exit_codes(folder, ranks) if launch.torchrun or launch.ranks > 1 else {}
         top = None if self._cut_short else _top_code(self._top, launch, finished)
@@ -349,6 +352,7 @@ class Supervision:
         )
         if launch.is_command and top and not errors:
             codes, errors = command_logs.read(read_tail(folder.log(0), command_logs.TAIL_BYTES))
+        errors = hide_in_errors(hide, errors)
         return Ending(
             max([launch.ranks, *(rank + 1 - launch.first_rank for rank in [*codes, *errors])]),
             first_rank=launch.first_rank,
@@ -373,7 +377,7 @@ class Supervision:
             started_ranks=0 if no_sandbox else sum(folder.log(rank).exists() for rank in ranks),
             left=rank_reports.read_left(folder, ranks),
             tails=tails,
-            launcher_tail=tails[0] if no_sandbox else read_tail(folder.launcher_log, _TAIL_BYTES),
+            launcher_tail=tails[0] if no_sandbox else hide(read_tail(folder.launcher_log, _TAIL_BYTES)),
         )
 
 

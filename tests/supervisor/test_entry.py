@@ -191,6 +191,50 @@ def test_a_child_forked_by_hand_does_not_mark_the_rank_as_finished(tmp_path: Pat
     assert log(tmp_path) == "[]\n"
 
 
+def test_the_end_of_a_process_can_be_handed_to_another_one(tmp_path: Path) -> None:
+    script = """
+import multiprocessing, os, pickle
+if __name__ == "__main__":
+    print(pickle.loads(pickle.dumps(os._exit)) is os._exit, os._exit.__name__)
+    ended = multiprocessing.get_context("spawn").Process(target=os._exit, args=(3,))
+    ended.start()
+    ended.join()
+    print(ended.exitcode)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(repr, (os._exit,)))
+"""
+    assert run_entry(tmp_path, script).returncode == 0
+    assert log(tmp_path) == f"True _exit\n3\n{os._exit!r}\n"
+
+
+WORKERS = {
+    "pool": "import concurrent.futures as futures\nfork = multiprocessing.get_context('fork')\n"
+    "pool = futures.ProcessPoolExecutor(1, fork)\npool.submit(int).result()\n",
+    "daemon process": "fork = multiprocessing.get_context('fork')\n"
+    "fork.Process(target=time.sleep, args=(3600,), daemon=True).start()\n",
+}
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_workers_of_a_script_that_leaves_at_once_are_no_daemons(tmp_path: Path, name: str) -> None:
+    pids = "print(*(worker.pid for worker in multiprocessing.active_children()))"
+    run_entry(tmp_path, f"import multiprocessing, os, time\n{WORKERS[name]}{pids}\nos._exit(0)\n")
+    for pid in log(tmp_path).split():
+        os.kill(int(pid), signal.SIGKILL)
+
+    assert not (tmp_path / "finished/left0").exists()
+
+
+def test_a_copy_that_becomes_a_daemon_after_its_rank_left_is_counted(tmp_path: Path) -> None:
+    script = (
+        "import os, time\nif os.fork():\n    os._exit(0)\n"
+        "time.sleep(0.1)\nos.setsid()\nos.closerange(0, 3)\ntime.sleep(2)\n"
+    )
+    run_entry(tmp_path, script)
+
+    assert (tmp_path / "finished/left0").read_text() == "1\n"
+
+
 def test_sigterm_does_what_it_does_to_python(tmp_path: Path) -> None:
     ended = run_entry(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
 

@@ -1,6 +1,7 @@
 """From what was seen to a kind, a first failure and a sentence."""
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -457,6 +458,16 @@ def test_an_exception_that_a_script_printed_last_is_said_with_its_success(tail, 
         assert (verdict.kind, say(verdict.how)) == ("ok", sentence)
 
 
+def test_a_daemon_and_the_exception_that_its_log_ends_with_are_both_said() -> None:
+    verdict = classify(Ending(1, top=0, left=1, tails={0: PRINTED}))
+
+    assert say(verdict.how) == (
+        "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied. "
+        "The script exited while 1 process that it had started was still running; it was ended too. "
+        "Run the program in the foreground."
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "port"),
     [
@@ -553,6 +564,22 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
             "The script ended with exit code 2 on rank 0. Its log says: ModuleNotFoundError: No module named 'matplotlib'.",
         ),
         (
+            "2026-11-28 W TF-TRT Warning: Could not find TensorRT\nGate not passed: 0.41 < 0.80\n",
+            "The script ended with exit code 2 on rank 0. Its log says: Gate not passed: 0.41 < 0.80.",
+        ),
+        (
+            "Using error feedback\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: bye.",
+        ),
+        (
+            "2026-11-28 12:00:00 [ERROR] two folders of data\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: 2026-11-28 12:00:00 [ERROR] two folders of data.",
+        ),
+        (
+            "Error while it read the data\nbye\n",
+            "The script ended with exit code 2 on rank 0. Its log says: Error while it read the data.",
+        ),
+        (
             "step 9\nval error: 0.3\nbye\n",
             "The script ended with exit code 2 on rank 0. Its log says: bye.",
         ),
@@ -595,6 +622,59 @@ def test_an_exception_that_a_script_prints_before_it_exits_is_the_cause() -> Non
     assert (verdict.kind, verdict.first_rank) == ("oom_gpu", 0)
 
 
+OF_PORT = PRINTED.replace(
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied", "OSError: [Errno 98] Address already in use"
+)
+OF_SAMPLE = PRINTED.replace("RuntimeError: mat1 and mat2 shapes cannot be multiplied", "KeyError: 'x'")
+
+
+@pytest.mark.parametrize(
+    ("tail", "sentence"),
+    [
+        (
+            f"{OF_PORT}tensorboard did not start, going on without\nerror: dataset 'foo' not found\n",
+            "The script ended with exit code 3 on rank 0. Its log says: error: dataset 'foo' not found.",
+        ),
+        (
+            f"{OF_SAMPLE}skipping bad sample\nValidation accuracy 0.41 is below the threshold 0.8, aborting\n",
+            "The script ended with exit code 3 on rank 0. Its log says: "
+            "Validation accuracy 0.41 is below the threshold 0.8, aborting.",
+        ),
+        (
+            f"{HANDLED}retrying with batch 16\nt.py: error: no file\n",
+            "The script ended itself on rank 0: no file.",
+        ),
+        (f"{OF_SAMPLE}step 9 loss 0.5\n", "The script ended with exit code 3 on rank 0."),
+    ],
+    ids=["port", "sample", "memory", "training went on"],
+)
+def test_what_a_script_says_behind_an_exception_that_it_handled_is_why_it_ended(
+    tail: str, sentence: str
+) -> None:
+    verdict = classify(Ending(1, top=3, finished={0: 3}, tails={0: tail}))
+
+    assert (verdict.kind, say(verdict.how)) == ("user_error", sentence)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "",
+        "\n\n",
+        "exiting\n",
+        "ERROR: Aborting...\n",
+        "Exiting now.\n",
+        "50%|#####     | 5/10 [00:01<00:01]\n",
+        "wandb: Find logs at: ./wandb/offline-run/logs\n",
+        "/usr/lib/python3/multiprocessing/resource_tracker.py:254: UserWarning: 1 leaked\n  warnings.warn('x')\n",
+    ],
+)
+def test_what_says_nothing_more_behind_an_exception_leaves_it_the_cause(behind: str) -> None:
+    verdict = classify(Ending(1, top=1, finished={0: 1}, tails={0: HANDLED + behind}))
+
+    assert verdict.kind == "oom_gpu"
+
+
 NO_TERMINAL = "A job has no terminal: give the script a fixed width, or turn its own progress bar off."
 NO_CUDA = "Its torch is built without CUDA: take a build for GPUs, or let the script train on the CPU."
 STTY = (
@@ -634,3 +714,12 @@ STTY = (
 )
 def test_what_a_script_lacked_is_told_behind_its_error(error: RankError, sentence: str) -> None:
     assert say(classify(Ending(1, top=1, errors={0: error})).how) == sentence
+
+
+def test_a_trace_of_one_long_line_is_judged_at_once() -> None:
+    trace = "stty " * 40 + " " * 120_000 + "x\nValueError: no such split"
+    began_s = time.process_time()
+
+    classify(Ending(1, top=1, errors={0: RankError("ValueError", "no such split", 1, trace)}))
+
+    assert time.process_time() - began_s < 1.0

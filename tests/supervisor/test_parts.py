@@ -28,6 +28,7 @@ from orchestrator.supervisor.protocol.orders import (
 )
 from orchestrator.supervisor.protocol.records import LARGEST_RECORD_BYTES, read_record, write_record
 from orchestrator.supervisor.ranks.command import rank_environment, run_command, run_environment
+from orchestrator.supervisor.verdict.hiding import hider_of
 from orchestrator.supervisor.watch.log_caps import LogCap
 from orchestrator.supervisor.watch.stalls import HangWatch
 from tests.supervisor.conftest import REPOSITORY
@@ -379,3 +380,15 @@ def test_the_supervisor_needs_the_standard_library_only() -> None:
 
     # -S: no site-packages at all
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
+
+
+def test_a_secret_that_no_address_can_hold_is_hidden_all_the_same() -> None:
+    assert hider_of(["half a pair: \ud83d", "other-secret"])("it was other-secret") == "it was ***"
+
+
+def test_many_long_secrets_are_hidden_at_once() -> None:
+    keys = ["\n".join(f"line {line} of key {key}" for line in range(600)) for key in range(100)]
+    began_s = time.process_time()
+
+    assert "of key" not in hider_of(keys)("line 599 of key 99\n" * 400)
+    assert time.process_time() - began_s < 10.0

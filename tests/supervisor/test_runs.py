@@ -1,5 +1,6 @@
 """Whole attempts of one rank under a real supervisor."""
 
+import json
 import os
 import shutil
 import signal
@@ -576,6 +577,34 @@ def test_secrets_are_in_the_environment_and_on_no_disk(make_attempt: MakeAttempt
     assert not [path for path in files if b"hunter2" in path.read_bytes()]
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("print('invalid token', key)\nsys.exit(3)", "Its log says: invalid token ***."),
+        (
+            "print('t.py: error: unknown', key)\nsys.exit(2)",
+            "The script ended itself on rank 0: unknown ***.",
+        ),
+        ("raise ValueError('x' * 293 + key)", "xxx***"),
+        ("sys.exit(f'no such key: {key}')", "no such key: ***"),
+        ("{}[lines]", "KeyError: '***'"),
+        ("print('invalid token', lines.split()[1])\nsys.exit(3)", "Its log says: invalid token ***."),
+        ("print('level', os.environ['LEVEL'], 'is unknown')\nsys.exit(3)", "level 3 is unknown"),
+    ],
+)
+def test_values_of_secrets_are_not_in_the_exit_record(
+    make_attempt: MakeAttempt, script: str, said: str
+) -> None:
+    of_the_job = "import os, sys\nkey, lines = os.environ['API_KEY'], os.environ['LINES_OF_KEY']\n"
+    attempt = make_attempt(of_the_job + script)
+
+    record = attempt.run({"API_KEY": "hunter2-hunter2", "LINES_OF_KEY": "line-one\nline-two\n", "LEVEL": "3"})
+
+    assert said in record["detail"], record["detail"]
+    told = json.dumps(record)
+    assert not [part for part in ("hunter", "line-one", "line-two") if part in told]
+
+
 def test_i20_nothing_of_the_servers_environment_reaches_a_run(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt("import os\nprint(sorted(os.environ))", level=level, env={"MY_SETTING": "1"})
 
@@ -761,9 +790,19 @@ def test_a_place_outside_of_the_jobs_folders_is_answered_with_where_to_write(
     ), attempt.record()
 
 
+# An error of its own, while it does without a variable.
+CHAINED = "import os\ntry:\n    os.environ['RUN_NAME_X']\nexcept KeyError:\n    {}['optimizer']"
+
+
 @pytest.mark.parametrize(
     "script",
-    ["open('/no-such/data.csv')", "{}['LAB_KEY']", "raise FileNotFoundError('no data')", "import train.x"],
+    [
+        "open('/no-such/data.csv')",
+        "{}['LAB_KEY']",
+        "raise FileNotFoundError('no data')",
+        "import train.x",
+        pytest.param(CHAINED, id="an error after it"),
+    ],
 )
 def test_what_nobody_forgot_to_give_has_no_advice(make_attempt: MakeAttempt, script: str) -> None:
     attempt = make_attempt(script)

@@ -38,6 +38,14 @@ _OF_LAUNCHER = re.compile(
     r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} |\[20[^\]]{1,40}\] (?:torch\.|\[\w{1,20}\] \[launch\.py:)"
     r"|[A-Z]{4,8}:torch\.|\[launch\.py:|wandb: |.{0,200}%\|"
 )
+# Hydra's hint, a warning of Python's with its line of code, and words that tell of the end alone.
+_ADDS_NOTHING = re.compile(
+    rf"{_OF_LAUNCHER.pattern}|Set the environment variable HYDRA_FULL_ERROR=1 "
+    r"|[^\n]{0,400}:\d{1,9}: \w{0,60}Warning: |\s{1,40}warnings\.warn\("
+    r"|[\W\d_]{0,300}(?:(?:error|info|warning|critical|fatal)\b\W{0,40})?"
+    r"(?:(?:exit|abort|quitt|stopp|terminat)(?:ing|ed)\b(?: now\b)?|exit\b|bye\b)?[\W\d_]{0,300}$",
+    re.IGNORECASE,
+)
 _OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IGNORECASE)
 _FAILED = re.compile(r"returned non-zero exit status (\d+)")
 _PYTHON_FAILED = "1"  # the status after an exception
@@ -109,12 +117,21 @@ def last_printed(text: str) -> RankError | None:
 
     Not one that Python ignored while it cleaned up.
     """
+    last, behind = last_raised(text)
+    return last if len(behind) <= LAST_WORDS_CHARS else None
+
+
+def last_raised(text: str) -> tuple[RankError | None, str]:
+    """The last exception of a log and the text behind it; none and all of the text if Python only ignored it."""
     last = next(reversed(tracebacks(text)), None)
-    if last is None or len(text) - last.end > LAST_WORDS_CHARS:
-        return None
-    if _IGNORED.search(text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]):
-        return None
-    return RankError(last.name, last.message, 0)
+    if last is None or _IGNORED.search(text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]):
+        return None, text
+    return RankError(last.name, last.message, 0, text[last.start : last.end]), text[last.end :]
+
+
+def adds_nothing(behind: str) -> bool:
+    """Whether the text behind an exception leaves it the end: bars, blank lines, what libraries write, "exiting"."""
+    return all(_ADDS_NOTHING.match(line) for line in _COLOURS.sub("", behind).splitlines())
 
 
 def last_words(text: str) -> str:

@@ -48,7 +48,8 @@ _OF_SOCKET = re.compile(r"(?:\w+\.)*(?:OSError|\w*RuntimeError|ZMQError|Dist\w*E
 _PORT = re.compile(r"\bport:? (\d{1,5})\b")
 # os.get_terminal_size(), termios and curses; a script that reads the answer of stty fails at the line of the call.
 _ASKS_TERMINAL = re.compile(r"Inappropriate ioctl for device|setupterm: could not find terminal")
-_CALLS_STTY = re.compile(r"\bstty\b[^\n]{0,200}\s*$")
+_CALLS_STTY = re.compile(r"\bstty\b")
+_LAST_CHARS = 300  # of a line of code; those of the run may be of any length
 _LACKS_CUDA = re.compile(
     r"Torch not compiled with CUDA enabled|module 'torch\._C' has no attribute '_cuda_\w+'"
 )
@@ -99,7 +100,8 @@ def asked_for_terminal(error: RankError) -> bool:
     if _ASKS_TERMINAL.search(error.message):
         return True
     frames = error.trace.rpartition(f"\n{error.exception}")[0].replace("^", "").replace("~", "")
-    return _CALLS_STTY.search(frames) is not None
+    last_line = frames.rstrip().rpartition("\n")[2]
+    return _CALLS_STTY.search(last_line[-_LAST_CHARS:]) is not None
 
 
 def lacked_cuda(error: RankError) -> bool:

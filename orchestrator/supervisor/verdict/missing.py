@@ -12,7 +12,9 @@ _MODULE = re.compile(r"No module named '(\w{1,100})'")
 _RELATIVE = re.compile(r"No such file or directory: '([^/'][^']{0,999})'")
 # A folder of the machine, which a job does not change: "/data/out", "/root/results".
 _READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system: '(/[^']{1,999})'")
-_OF_ENVIRON = re.compile(r'File "(?:<frozen os>|[^"\n]{0,400}/os\.py)", line \d{1,6}, in __getitem__\n')
+_FRAME = 'File "'
+_OF_ENVIRON = re.compile(r'(?:<frozen os>|[^"\n]{0,400}/os\.py)", line \d{1,6}, in __getitem__\n')
+_TRACEBACK = "Traceback (most recent call last):"
 _VARIABLE = re.compile(r"'([A-Za-z_]\w{0,199})'")
 _OF_BERTH = ("BERTH_",)
 
@@ -39,9 +41,11 @@ def explain_missing(launch: Launch, errors: Iterable[RankError]) -> dict[str, st
 
 def _missing_variable(error: RankError) -> str | None:
     variable = _VARIABLE.fullmatch(error.message.strip()) if error.exception == "KeyError" else None
-    if variable is None or variable[1].startswith(_OF_BERTH) or not _OF_ENVIRON.search(error.trace):
+    if variable is None or variable[1].startswith(_OF_BERTH):
         return None
-    return variable[1]
+    own = error.trace.rpartition(_TRACEBACK)[2]  # not those of exceptions that came before
+    last_frame = own.rpartition(_FRAME)[2]
+    return variable[1] if _OF_ENVIRON.match(last_frame) else None
 
 
 def _missing_module(launch: Launch, error: RankError) -> str | None:

@@ -124,10 +124,10 @@ def _finished(ending: Ending) -> Verdict | None:
 
 def _finished_quietly(ending: Ending) -> Fact:
     """The end of a run with exit code 0; processes may have run on, and the log may say that the script did not get through."""
-    if ending.left:
-        return fact(Ended.FINISHED, left=ending.left)
-    printed = command_logs.last_printed(ending.tails.get(ending.numbers[0], ""))
-    return fact(Ended.FINISHED, printed=raised_text(printed)) if printed else fact(Ended.FINISHED)
+    facts: dict[str, object] = {"left": ending.left} if ending.left else {}
+    if printed := command_logs.last_printed(ending.tails.get(ending.numbers[0], "")):
+        facts["printed"] = raised_text(printed)
+    return fact(Ended.FINISHED, **facts)
 
 
 def _finished_how(ending: Ending) -> Fact:
@@ -273,14 +273,14 @@ def _exited(ending: Ending) -> Verdict | None:
     rank = _first(ending, lambda code: code > 0)
     if rank is None:
         return None
-    tail = ending.tails.get(rank, "")
-    if (printed := command_logs.last_printed(tail)) is not None:  # caught, printed, and then sys.exit(1)
+    printed, behind = command_logs.last_raised(ending.tails.get(rank, ""))
+    if printed is not None and command_logs.adds_nothing(behind):  # caught, printed, and then sys.exit(1)
         return _judge(ending, rank, printed, raised_text(printed))
     verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=_codes(ending)[rank]), rank)
-    last_line = command_logs.last_words(tail)
+    last_line = command_logs.last_words(behind)
     if told := _WRONG_USE.fullmatch(last_line):
         verdict.add(message=told[1][:300].strip())
-    elif words := last_complaint(tail) or last_line:
+    elif words := last_complaint(behind) or last_line:
         verdict.add(printed=words)
     return verdict
 

@@ -1,0 +1,35 @@
+"""Takes the values of a job's secrets out of texts that leave the attempt's folder with its exit record."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from orchestrator.supervisor.verdict.rank_reports import RankError
+
+_HIDDEN = "***"
+_SHORTEST = 6  # characters; "1" or "true" as a secret would spoil every text, and tells nothing
+
+
+def hider_of(values: Iterable[str]) -> Callable[[str], str]:
+    """A function that replaces these values in a text, whole, by lines, and as Python and addresses write them."""
+    from urllib.parse import quote  # late import: the start of a run needs it not
+
+    parts = {part for value in values for part in (value, value.strip(), *map(str.strip, value.splitlines()))}
+    forms = {
+        form for part in parts for form in (part, repr(part)[1:-1], quote(part, safe="", errors="replace"))
+    }
+    longest_first = sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        # A pattern of them all would try each of thousands of lines at each character.
+        for form in longest_first:
+            text = text.replace(form, _HIDDEN)
+        return text
+
+    return hide
+
+
+def hide_in_errors(hide: Callable[[str], str], errors: Mapping[int, RankError]) -> dict[int, RankError]:
+    """The same exceptions, with what is hidden taken out of their messages and traces."""
+    return {
+        rank: RankError(error.exception, hide(error.message), error.time_ns, hide(error.trace))
+        for rank, error in errors.items()
+    }
