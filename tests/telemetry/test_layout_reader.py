@@ -141,3 +141,31 @@ def test_a_column_of_episodes_is_the_step_only_where_no_other_column_is():
     found = last_of("episode  step  reward\n3  400  2.5")
 
     assert (found.step, found.values) == (400, {"episode": 3.0, "reward": 2.5})
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "bad epochs: 2",
+        "bad_epochs: 2",
+        "num_bad_epochs: 2",
+        "patience epochs: 30",
+        "no improvement in epochs: 30",
+        "warmup epochs: 50",
+        "remaining epochs: 50",
+        "epochs: 5",
+    ],
+)
+def test_epochs_behind_another_word_or_below_the_epoch_are_no_total(named):
+    assert last_of(f"Epoch 7 | loss: 0.6\nEpoch 8 | loss: 0.5 | {named}").total_epochs is None
+
+
+def test_a_named_total_leaves_that_of_a_fraction():
+    assert last_of("Epoch 7/100 | loss: 0.6\nEpoch 8 | loss: 0.5 | epochs: 20").total_epochs == 100
+
+
+@pytest.mark.parametrize(
+    "line", ['{"epoch": 3, "loss": 0.5, "config": {"epochs": 10}}', "epoch: 3, epochs: 10, loss: 0.5"]
+)
+def test_the_epochs_beside_an_epoch_are_its_total(line):
+    assert values_of(LineParser(), line).total_epochs == 10

@@ -31,6 +31,7 @@ class Slot(NamedTuple):
     of: int | None
     scale: float = 1.0  # 1000 of "10k"
     of_scale: float = 1.0
+    of_is_named: bool = False  # the total has a name of its own: "epoch=2 max_epochs=10"
 
 
 class Field(NamedTuple):

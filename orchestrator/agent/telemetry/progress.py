@@ -16,6 +16,7 @@ class Progress:
     unit: str = STEP  # what ``step`` counts
     epoch: float | None = None
     total_epochs: int | None = None
+    is_fraction: bool = False  # the total was read from "Epoch 3/10"
     named_epoch: float | None = None  # as its line named it, within the fold
     first_epoch: int = 1  # 0 once an epoch 0 was seen
     announced: bool = False  # a line named only the epoch: the next lines belong to it
@@ -52,11 +53,12 @@ class Progress:
     bar_is_whole: bool = False  # it counts over all epochs
     has_epoch_bar: bool = False  # another bar counts the epochs
 
-    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False) -> None:
+    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False, named: bool = False) -> None:
         """Take the epoch of a line.
 
         Args:
             last: ``total`` is the number of the last epoch: "0/99" of 100, "1/100" of 100.
+            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more.
         """
         if not math.isfinite(epoch):
             return
@@ -64,7 +66,10 @@ class Progress:
             self.first_epoch = 0
         self._restart_in_fold(epoch)
         self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
+        if named and total is not None and (self.is_fraction or total < epoch):
+            total = None
         if total is not None:
+            self.is_fraction = not named
             total = total + 1 - self.first_epoch if last else total
             self.total_epochs = self.epochs_before + total * self._remaining_folds()
 

@@ -223,7 +223,7 @@ class Builder:
             self.explicit or not plain,
         )
         self.settings += is_setting(key.last)
-        if key.last in ENDS_OF_GLOBAL_STEPS or key.last in ENDS_OF_EPOCHS:
+        if key.last in ENDS_OF_GLOBAL_STEPS or _ends_epochs(key):
             self.ends.setdefault(key.last, number.at)
         if not is_value(key.last) or not is_value(name) or (key.prose and not is_measure(name)):
             return
@@ -256,7 +256,7 @@ class Builder:
             if name in of_steps and self.step is not None and self.step.of is None and is_whole:
                 self.step = self.step._replace(of=at)
             elif name in ENDS_OF_EPOCHS and self.epoch is not None and self.epoch.of is None:
-                self.epoch = self.epoch._replace(of=at)
+                self.epoch = self.epoch._replace(of=at, of_is_named=True)
 
     def take_episode(self) -> bool:
         """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
@@ -273,6 +273,11 @@ class Builder:
             field = field._replace(name=in_part(field.name, self.part))
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
+
+
+def _ends_epochs(key: Key) -> bool:
+    """Whether a name is that of the number of epochs: behind another word, as in "bad epochs", they are others."""
+    return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or (len(key.words) == 1 and not key.before))
 
 
 def _scoped(scope: str, name: str) -> str:
