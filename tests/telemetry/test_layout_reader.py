@@ -169,3 +169,11 @@ def test_a_named_total_leaves_that_of_a_fraction():
 )
 def test_the_epochs_beside_an_epoch_are_its_total(line):
     assert values_of(LineParser(), line).total_epochs == 10
+
+
+@pytest.mark.parametrize("counts", [(5000, 100, 41), (5000, 4000, 10, 3000, 2)])
+def test_a_counter_that_falls_below_where_it_began_gives_no_negative_step(counts):
+    steps = steps_of(*(f"step {count} loss 0.5" for count in counts))
+
+    assert len(steps) == len(counts)
+    assert all(step is not None and step > 0 for step in steps)

@@ -35,3 +35,37 @@ def test_a_batch_of_a_rank_is_no_epoch_of_wenet():
     found = last_of("Starting.\nTRAIN Batch 10/100 loss 0.3 rank 0")
 
     assert found is None or found.epoch is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Lowest loss at step 4000: 0.2",
+        "Lowest loss at epoch 1: 0.2",
+        "Initial loss at step 0: 10.3",
+        "Previous loss at step 120: 0.5",
+        "min loss at step 7000: 0.5",
+        "No improvement over loss at step 100: 0.5",
+        "The model had its lowest loss at epoch 1: 0.5",
+        "Average loss at step 120: 0.5",
+        "Loss after epoch 1: 0.5",
+    ],
+)
+@pytest.mark.parametrize("before", ["step 5000 loss 0.3", "Epoch 2 | step 5000 | loss 0.3"])
+def test_a_value_of_an_earlier_count_moves_nothing(before, line):
+    parser = LineParser()
+    parser.feed("step 4900 loss 0.4" if before.startswith("step") else "Epoch 2 | step 4900 | loss 0.4")
+    parser.feed(before)
+
+    found = parser.feed(line)
+
+    assert found is None or line.startswith("Loss after epoch")
+    assert values_of(parser, before.replace("5000", "5100")).step == 5100
+
+
+@pytest.mark.parametrize("name", ["loss", "Average loss", "Minibatch loss", "running mean loss"])
+def test_a_value_behind_its_count_counts_at_it(name):
+    lines = [f"{name} at step {step}: 0.5" for step in (100, 200, 300, 100, 200)]
+    parser = LineParser()
+
+    assert [values_of(parser, line).step for line in lines] == [100, 200, 300, 400, 500]

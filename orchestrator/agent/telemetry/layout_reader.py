@@ -59,6 +59,8 @@ class LayoutReader:
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         progress = self.progress
         values = values_of(layout.fields, numbers)
+        if layout.behind_count and self._tells_of_before(layout, numbers):
+            return None
         if layout.episodes and layout.epoch is not None:
             return self._episode(layout.epoch, layout, numbers, values)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
@@ -92,7 +94,21 @@ class LayoutReader:
                 _, total = progress.move_within(
                     step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
+        if not (layout.evaluates or layout.behind_count):
+            progress.has_plain_count = True
         return self._line(total, values)
+
+    def _tells_of_before(self, layout: Layout, numbers: list[str]) -> bool:
+        """Whether a value behind its count is of an earlier step or epoch than lines of another kind named."""
+        progress = self.progress
+        if not progress.has_plain_count:
+            return False
+        if layout.epoch is not None:
+            return (
+                progress.named_epoch is not None and to_float(numbers[layout.epoch.at]) < progress.named_epoch
+            )
+        step = count_of(layout.step, numbers)
+        return step is not None and progress.is_behind(step, None)
 
     def _episode(
         self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
@@ -163,6 +179,7 @@ class LayoutReader:
         if layout.kind is Kind.KERAS_BAR:
             return self._keras_bar(layout, at, total, values)
         progress = self.progress
+        progress.has_plain_count = True
         unit = SAMPLE if layout.samples else STEP
         if layout.epoch is None:
             has_values = any(not name.endswith(RATE) for name in values)

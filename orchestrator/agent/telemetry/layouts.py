@@ -62,4 +62,5 @@ class Layout:
     episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
+    behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
     evaluates: bool = False  # only an evaluation is measured, whose batches may be counted

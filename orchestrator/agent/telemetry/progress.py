@@ -41,6 +41,7 @@ class Progress:
     count_total: int | None = None
     count_stride: int = 1
     count_base: int = 0
+    has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
     second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
     # The training's bar, if no epoch is next to it.
@@ -126,7 +127,7 @@ class Progress:
 
     def move(self, count: int, total: int | None, unit: str = STEP) -> tuple[int, int | None]:
         """Take a step that counts over the whole training."""
-        self.step, self.unit = max(-INT64_LAST, min(INT64_LAST, count)), unit
+        self.step, self.unit = max(0, min(INT64_LAST, count)), unit
         return self.step, total
 
     def is_behind(self, count: int, total: int | None) -> bool:
@@ -151,7 +152,8 @@ class Progress:
         elif count < last and self.first_count is not None and count <= self.first_count:
             ended = total is None or last + self.count_stride >= total
             length = total or last + self.count_stride - self.first_count
-            self.count_base = self.count_base + length if ended else 0
+            self.count_base = self.count_base + max(length, 1) if ended else 0
+            self.first_count = count
         self.last_count, self.count_total = count, total
         whole = self.count_base + total if total is not None else None
         return self.move(self.count_base + count, whole, unit)

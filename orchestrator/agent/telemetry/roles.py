@@ -122,6 +122,7 @@ class Builder:
         self.settings = 0
         self.measured = False  # some number of the line has the name of a measure
         self.prose = False
+        self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
