@@ -177,3 +177,26 @@ def test_a_counter_that_falls_below_where_it_began_gives_no_negative_step(counts
 
     assert len(steps) == len(counts)
     assert all(step is not None and step > 0 for step in steps)
+
+
+def test_a_second_training_of_lines_of_evaluations_goes_on():
+    lines = [f"Step {step}: val_loss=0.5" for _ in range(2) for step in (1000, 2000, 3000)]
+
+    assert steps_of(*lines) == [1000, 2000, 3000, 4000, 5000, 6000]
+
+
+@pytest.mark.parametrize("heading", ["Fold {}", "Round {}"])
+def test_lines_of_evaluations_go_on_below_a_heading(heading):
+    lines = [
+        line
+        for number in (1, 2)
+        for line in (heading.format(number), *(f"step {at} | test acc 0.7" for at in (10, 20)))
+    ]
+
+    assert steps_of(*lines) == [10, 20, 30, 40]
+
+
+def test_batches_of_an_evaluation_beside_a_training_do_not_count():
+    lines = ["Step 900: loss=0.5", "Step 1000: loss=0.5", "Step 1000: val_loss=0.5", "Step 10: val_loss=0.5"]
+
+    assert steps_of(*lines) == [900, 1000, 1000, 1000]

@@ -63,7 +63,7 @@ def test_a_value_of_an_earlier_count_moves_nothing(before, line):
     assert values_of(parser, before.replace("5000", "5100")).step == 5100
 
 
-@pytest.mark.parametrize("name", ["loss", "Average loss", "Minibatch loss", "running mean loss"])
+@pytest.mark.parametrize("name", ["loss", "Average loss", "val loss", "Minibatch loss", "running mean loss"])
 def test_a_value_behind_its_count_counts_at_it(name):
     lines = [f"{name} at step {step}: 0.5" for step in (100, 200, 300, 100, 200)]
     parser = LineParser()

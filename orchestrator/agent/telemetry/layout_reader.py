@@ -73,7 +73,11 @@ class LayoutReader:
             progress.count_epoch()
             if values and progress.unit == EPOCH:
                 total = progress.total_epochs
-        elif layout.evaluates and progress.is_behind(step, total_of(layout.step, numbers)):
+        elif (
+            layout.evaluates
+            and progress.has_plain_count
+            and progress.is_behind(step, total_of(layout.step, numbers))
+        ):
             pass  # a batch of the evaluation
         else:
             total = total_of(layout.step, numbers)
@@ -94,7 +98,8 @@ class LayoutReader:
                 _, total = progress.move_within(
                     step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
-        if not (layout.evaluates or layout.behind_count):
+        is_count = layout.step is not None or bool(values)  # else it is a heading
+        if is_count and not (layout.evaluates or layout.behind_count):
             progress.has_plain_count = True
         return self._line(total, values)
 
@@ -179,7 +184,6 @@ class LayoutReader:
         if layout.kind is Kind.KERAS_BAR:
             return self._keras_bar(layout, at, total, values)
         progress = self.progress
-        progress.has_plain_count = True
         unit = SAMPLE if layout.samples else STEP
         if layout.epoch is None:
             has_values = any(not name.endswith(RATE) for name in values)
@@ -190,6 +194,7 @@ class LayoutReader:
             moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
             return self._bar_of_evaluation(at, total, values) if layout.kind is Kind.DRAWN_BAR else None
+        progress.has_plain_count = True
         if layout.kind is Kind.DRAWN_BAR and progress.announced and progress.total_epochs is None:
             moved = (moved[0], None)  # a bar of one epoch, and nobody said how many there are
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
