@@ -69,3 +69,19 @@ def test_a_value_behind_its_count_counts_at_it(name):
     parser = LineParser()
 
     assert [values_of(parser, line).step for line in lines] == [100, 200, 300, 400, 500]
+
+
+def test_a_cost_behind_its_iteration_is_a_value():
+    found = last_of("Cost after iteration 0: 0.69\nCost after iteration 100: 0.65")
+
+    assert (found.step, found.values) == (100, {"Cost": 0.65})
+
+
+def test_the_images_of_a_training_epoch_are_samples():
+    found = last_of("Training Epoch: 1 [128/50000]\tLoss: 4.6908\tLR: 0.000000")
+
+    assert (found.step, found.unit, found.values) == (128, "sample", {"Loss": 4.6908, "LR": 0.0})
+
+
+def test_a_verb_before_a_number_is_no_metric():
+    assert "has" not in last_of("Step 500 episode has 500 steps and return 12.3").values

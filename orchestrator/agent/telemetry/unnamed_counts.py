@@ -73,7 +73,11 @@ def _read_behind_count(
     if hit is None or value.at != count.at + 1 or value.of is not None:
         return None
     key = read_key(f"{hit[1]}:", first=count.at == 0)
-    if texts[value.at].strip() not in (":", "=", "is") or key is None or not is_measure(key.last):
+    if (
+        texts[value.at].strip() not in (":", "=", "is")
+        or key is None
+        or not (is_measure(key.last) or key.last.lower() == "cost")
+    ):
         return None
     *words, _ = (word.lower() for word in (*key.before, *key.words))
     if not _OF_NOW.issuperset(words) or key.prose:
@@ -128,6 +132,8 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
         return numbers[1:]
     if words == ["train", "epoch"] and second.of is not None and second.after == " (":
         builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples
+    if words == ["training", "epoch"] and second.of is not None and second.after.startswith("]\tLoss"):
+        builder.samples = True  # "Training Epoch: 1 [128/50000]<tab>Loss: 4.6" of pytorch-cifar100
     if (
         first.named
         and measured
