@@ -85,3 +85,28 @@ def test_the_images_of_a_training_epoch_are_samples():
 
 def test_a_verb_before_a_number_is_no_metric():
     assert "has" not in last_of("Step 500 episode has 500 steps and return 12.3").values
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["global_step=450 loss=0.5", " 45%|####5     | 450/1000 [00:10<00:12,  4.43it/s, loss=0.5]"],
+)
+def test_a_value_behind_a_bar_or_a_step_of_the_whole_training_is_of_before(before):
+    parser = LineParser()
+    parser.feed(before)
+
+    assert parser.feed("Average loss at step 100: 0.5") is None
+    assert values_of(parser, "Average loss at step 460: 0.5").step == 460
+
+
+def test_after_a_traceback_a_value_behind_its_count_counts_from_the_start():
+    parser = LineParser()
+    for line in (
+        "step 500 loss 0.5",
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1',
+        "OSError: lost",
+    ):
+        parser.feed(line)
+
+    assert values_of(parser, "Average loss at step 100: 0.5").step == 100

@@ -113,7 +113,12 @@ class LayoutReader:
                 progress.named_epoch is not None and to_float(numbers[layout.epoch.at]) < progress.named_epoch
             )
         step = count_of(layout.step, numbers)
-        return step is not None and progress.is_behind(step, None)
+        if step is None:
+            return False
+        if progress.last_count is None and progress.position_epoch is None and progress.unit != EPOCH:
+            last = progress.step if progress.bar_total is None else progress.bar_at
+            return last is not None and step < last
+        return progress.is_behind(step, None)
 
     def _episode(
         self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
@@ -251,6 +256,7 @@ class LayoutReader:
                 self.muting.lines = MOST_LINES
             case Kind.TRACEBACK:
                 self.muting.traceback = True
+                self.progress.has_plain_count = False
                 self.progress.last_count = None  # what counts from its start after it began again
         return None
 
