@@ -256,8 +256,9 @@ class LayoutReader:
                 self.muting.lines = MOST_LINES
             case Kind.TRACEBACK:
                 self.muting.traceback = True
-                self.progress.has_plain_count = False
                 self.progress.last_count = None  # what counts from its start after it began again
+                if self.progress.position_epoch is None:  # else the epoch tells where it is
+                    self.progress.has_plain_count = False
         return None
 
     def _row(self, row: TableRow | None) -> LineValues | None:
