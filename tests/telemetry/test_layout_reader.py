@@ -141,3 +141,62 @@ def test_a_column_of_episodes_is_the_step_only_where_no_other_column_is():
     found = last_of("episode  step  reward\n3  400  2.5")
 
     assert (found.step, found.values) == (400, {"episode": 3.0, "reward": 2.5})
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "bad epochs: 2",
+        "bad_epochs: 2",
+        "num_bad_epochs: 2",
+        "patience epochs: 30",
+        "no improvement in epochs: 30",
+        "warmup epochs: 50",
+        "remaining epochs: 50",
+        "epochs: 5",
+    ],
+)
+def test_epochs_behind_another_word_or_below_the_epoch_are_no_total(named):
+    assert last_of(f"Epoch 7 | loss: 0.6\nEpoch 8 | loss: 0.5 | {named}").total_epochs is None
+
+
+def test_a_named_total_leaves_that_of_a_fraction():
+    assert last_of("Epoch 7/100 | loss: 0.6\nEpoch 8 | loss: 0.5 | epochs: 20").total_epochs == 100
+
+
+@pytest.mark.parametrize(
+    "line", ['{"epoch": 3, "loss": 0.5, "config": {"epochs": 10}}', "epoch: 3, epochs: 10, loss: 0.5"]
+)
+def test_the_epochs_beside_an_epoch_are_its_total(line):
+    assert values_of(LineParser(), line).total_epochs == 10
+
+
+@pytest.mark.parametrize("counts", [(5000, 100, 41), (5000, 4000, 10, 3000, 2)])
+def test_a_counter_that_falls_below_where_it_began_gives_no_negative_step(counts):
+    steps = steps_of(*(f"step {count} loss 0.5" for count in counts))
+
+    assert len(steps) == len(counts)
+    assert all(step is not None and step > 0 for step in steps)
+
+
+def test_a_second_training_of_lines_of_evaluations_goes_on():
+    lines = [f"Step {step}: val_loss=0.5" for _ in range(2) for step in (1000, 2000, 3000)]
+
+    assert steps_of(*lines) == [1000, 2000, 3000, 4000, 5000, 6000]
+
+
+@pytest.mark.parametrize("heading", ["Fold {}", "Round {}"])
+def test_lines_of_evaluations_go_on_below_a_heading(heading):
+    lines = [
+        line
+        for number in (1, 2)
+        for line in (heading.format(number), *(f"step {at} | test acc 0.7" for at in (10, 20)))
+    ]
+
+    assert steps_of(*lines) == [10, 20, 30, 40]
+
+
+def test_batches_of_an_evaluation_beside_a_training_do_not_count():
+    lines = ["Step 900: loss=0.5", "Step 1000: loss=0.5", "Step 1000: val_loss=0.5", "Step 10: val_loss=0.5"]
+
+    assert steps_of(*lines) == [900, 1000, 1000, 1000]

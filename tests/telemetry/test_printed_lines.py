@@ -259,3 +259,20 @@ def test_the_values_of_the_best_epoch_are_not_those_of_the_last(values):
     lines = f"Epoch 10/10 loss 0.5 acc 0.8\nBest epoch:\n{values}"
 
     assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]
+
+
+def test_indented_lines_behind_a_frame_without_its_traceback_are_read():
+    parser = LineParser()
+    for line in ('  File "train.py", line 3 in step', '  File "train.py", line 9 in <module>'):
+        assert parser.feed(line) is None
+
+    found = [parser.feed(f"    step {step} loss: 0.5") for step in range(10, 80, 10)]
+
+    assert [each.step for each in found if each] == [40, 50, 60, 70]
+
+
+def test_the_code_below_a_frame_is_no_metric():
+    lines = ['  File "train.py", line 3', "    step = 5, loss = 0.5", "           ^^^^", "SyntaxError: bad"]
+    parser = LineParser()
+
+    assert [parser.feed(line) for line in lines] == [None] * 4

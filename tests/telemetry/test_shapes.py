@@ -180,3 +180,17 @@ def test_a_word_of_loading_beside_measured_values_hides_no_progress(line, step):
     found = last_of(f"Starting.\n{line}")
 
     assert found.step == step
+
+
+@pytest.mark.parametrize(
+    "words", ["Loading weights", "INFO Loading weights", "Copying", "Loading weights: rank 0"]
+)
+def test_a_drawn_bar_of_something_else_is_no_progress(words):
+    assert LineParser().feed(f"{words} |##########          | (12/391) loss 0.5") is None
+
+
+@pytest.mark.parametrize(
+    "words", ["", "Training", "Epoch 1", "Processing", "INFO Train", "2026-01-05 10:00:01 INFO Step"]
+)
+def test_a_drawn_bar_of_a_training_is_its_progress(words):
+    assert values_of(LineParser(), f"{words} |##########          | (12/391) loss 0.5").step == 12

@@ -35,3 +35,78 @@ def test_a_batch_of_a_rank_is_no_epoch_of_wenet():
     found = last_of("Starting.\nTRAIN Batch 10/100 loss 0.3 rank 0")
 
     assert found is None or found.epoch is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Lowest loss at step 4000: 0.2",
+        "Lowest loss at epoch 1: 0.2",
+        "Initial loss at step 0: 10.3",
+        "Previous loss at step 120: 0.5",
+        "min loss at step 7000: 0.5",
+        "No improvement over loss at step 100: 0.5",
+        "The model had its lowest loss at epoch 1: 0.5",
+        "Average loss at step 120: 0.5",
+        "Loss after epoch 1: 0.5",
+    ],
+)
+@pytest.mark.parametrize("before", ["step 5000 loss 0.3", "Epoch 2 | step 5000 | loss 0.3"])
+def test_a_value_of_an_earlier_count_moves_nothing(before, line):
+    parser = LineParser()
+    parser.feed("step 4900 loss 0.4" if before.startswith("step") else "Epoch 2 | step 4900 | loss 0.4")
+    parser.feed(before)
+
+    found = parser.feed(line)
+
+    assert found is None or line.startswith("Loss after epoch")
+    assert values_of(parser, before.replace("5000", "5100")).step == 5100
+
+
+@pytest.mark.parametrize("name", ["loss", "Average loss", "val loss", "Minibatch loss", "running mean loss"])
+def test_a_value_behind_its_count_counts_at_it(name):
+    lines = [f"{name} at step {step}: 0.5" for step in (100, 200, 300, 100, 200)]
+    parser = LineParser()
+
+    assert [values_of(parser, line).step for line in lines] == [100, 200, 300, 400, 500]
+
+
+def test_a_cost_behind_its_iteration_is_a_value():
+    found = last_of("Cost after iteration 0: 0.69\nCost after iteration 100: 0.65")
+
+    assert (found.step, found.values) == (100, {"Cost": 0.65})
+
+
+def test_the_images_of_a_training_epoch_are_samples():
+    found = last_of("Training Epoch: 1 [128/50000]\tLoss: 4.6908\tLR: 0.000000")
+
+    assert (found.step, found.unit, found.values) == (128, "sample", {"Loss": 4.6908, "LR": 0.0})
+
+
+def test_a_verb_before_a_number_is_no_metric():
+    assert "has" not in last_of("Step 500 episode has 500 steps and return 12.3").values
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["global_step=450 loss=0.5", " 45%|####5     | 450/1000 [00:10<00:12,  4.43it/s, loss=0.5]"],
+)
+def test_a_value_behind_a_bar_or_a_step_of_the_whole_training_is_of_before(before):
+    parser = LineParser()
+    parser.feed(before)
+
+    assert parser.feed("Average loss at step 100: 0.5") is None
+    assert values_of(parser, "Average loss at step 460: 0.5").step == 460
+
+
+def test_after_a_traceback_a_value_behind_its_count_counts_from_the_start():
+    parser = LineParser()
+    for line in (
+        "step 500 loss 0.5",
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1',
+        "OSError: lost",
+    ):
+        parser.feed(line)
+
+    assert values_of(parser, "Average loss at step 100: 0.5").step == 100

@@ -5,10 +5,21 @@ import re
 from orchestrator.agent.telemetry.layouts import Kind, Layout
 from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder, Number, in_part, numbers_of
 from orchestrator.agent.telemetry.tokens import BAR
-from orchestrator.agent.telemetry.vocabulary import DATA_BARS, EVALUATION, is_measure
+from orchestrator.agent.telemetry.vocabulary import (
+    DATA_BARS,
+    EVALUATION,
+    LEVELS,
+    NEUTRAL_IN_BARS,
+    PLURAL_BATCHES,
+    TRAINING_BARS,
+    is_measure,
+)
 
 _WORDS = re.compile(r"[^\W\d]+")
 _OPENINGS = ("", "(")  # between the bar and its count
+_NEUTRAL = NEUTRAL_IN_BARS | LEVELS
+# The words that a bar may begin with; "Processing" is the one that many examples have.
+_OF_TRAINING = TRAINING_BARS | PLURAL_BATCHES | EVALUATION | {"processing"}
 # Times since the start or until the end, which no one compares.
 _CLOCKS = frozenset({"tot", "total", "elapsed", "left"})
 
@@ -23,12 +34,16 @@ def read_drawn_bar(texts: tuple[str, ...]) -> Layout | None:
     if words.strip().endswith("%"):
         return None  # a bar of tqdm that is not the training's
     builder = Builder()
+    named: set[str] = set()
     for number in numbers_of((*texts[:bar], words), 0, bar):
+        if number.key is not None:
+            named.update(word.lower() for word in number.key.words)
         builder.take(number)
     numbers = numbers_of(texts, bar, len(texts) - 1)
     place = _place_of(numbers, texts, next_to_bar=behind.strip() in _OPENINGS)
     described = [word.lower() for text in (*texts[:bar], words) for word in _WORDS.findall(text)]
-    if place is None or not DATA_BARS.isdisjoint(described):
+    others = [word for word in described if word not in named and word not in _NEUTRAL]
+    if place is None or not DATA_BARS.isdisjoint(described) or (others and others[0] not in _OF_TRAINING):
         return None
     builder.step_rank = POSITION_RANK  # "Step: 312ms" is a time
     for number in numbers:

@@ -59,6 +59,8 @@ class LayoutReader:
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         progress = self.progress
         values = values_of(layout.fields, numbers)
+        if layout.behind_count and self._tells_of_before(layout, numbers):
+            return None
         if layout.episodes and layout.epoch is not None:
             return self._episode(layout.epoch, layout, numbers, values)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
@@ -71,7 +73,11 @@ class LayoutReader:
             progress.count_epoch()
             if values and progress.unit == EPOCH:
                 total = progress.total_epochs
-        elif layout.evaluates and progress.is_behind(step, total_of(layout.step, numbers)):
+        elif (
+            layout.evaluates
+            and progress.has_plain_count
+            and progress.is_behind(step, total_of(layout.step, numbers))
+        ):
             pass  # a batch of the evaluation
         else:
             total = total_of(layout.step, numbers)
@@ -92,7 +98,27 @@ class LayoutReader:
                 _, total = progress.move_within(
                     step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
+        is_count = layout.step is not None or bool(values)  # else it is a heading
+        if is_count and not (layout.evaluates or layout.behind_count):
+            progress.has_plain_count = True
         return self._line(total, values)
+
+    def _tells_of_before(self, layout: Layout, numbers: list[str]) -> bool:
+        """Whether a value behind its count is of an earlier step or epoch than lines of another kind named."""
+        progress = self.progress
+        if not progress.has_plain_count:
+            return False
+        if layout.epoch is not None:
+            return (
+                progress.named_epoch is not None and to_float(numbers[layout.epoch.at]) < progress.named_epoch
+            )
+        step = count_of(layout.step, numbers)
+        if step is None:
+            return False
+        if progress.last_count is None and progress.position_epoch is None and progress.unit != EPOCH:
+            last = progress.step if progress.bar_total is None else progress.bar_at
+            return last is not None and step < last
+        return progress.is_behind(step, None)
 
     def _episode(
         self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
@@ -125,7 +151,7 @@ class LayoutReader:
             return layout.step is not None
         if layout.lone and self.progress.epoch is None and epoch > 1:
             return False
-        self.progress.note_epoch(epoch, total_of(slot, numbers))
+        self.progress.note_epoch(epoch, total_of(slot, numbers), named=slot.of_is_named)
         # A learning rate beside the epoch is that of the lines to come.
         if layout.step is None and all(name.lower() in OFTEN_MEASURED for name in values):
             self.progress.announced = epoch.is_integer()
@@ -173,6 +199,7 @@ class LayoutReader:
             moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
             return self._bar_of_evaluation(at, total, values) if layout.kind is Kind.DRAWN_BAR else None
+        progress.has_plain_count = True
         if layout.kind is Kind.DRAWN_BAR and progress.announced and progress.total_epochs is None:
             moved = (moved[0], None)  # a bar of one epoch, and nobody said how many there are
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
@@ -230,6 +257,8 @@ class LayoutReader:
             case Kind.TRACEBACK:
                 self.muting.traceback = True
                 self.progress.last_count = None  # what counts from its start after it began again
+                if self.progress.position_epoch is None:  # else the epoch tells where it is
+                    self.progress.has_plain_count = False
         return None
 
     def _row(self, row: TableRow | None) -> LineValues | None:

@@ -31,6 +31,7 @@ class Slot(NamedTuple):
     of: int | None
     scale: float = 1.0  # 1000 of "10k"
     of_scale: float = 1.0
+    of_is_named: bool = False  # the total has a name of its own: "epoch=2 max_epochs=10"
 
 
 class Field(NamedTuple):
@@ -61,4 +62,5 @@ class Layout:
     episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
+    behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
     evaluates: bool = False  # only an evaluation is measured, whose batches may be counted

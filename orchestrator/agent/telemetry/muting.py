@@ -6,6 +6,7 @@ from dataclasses import dataclass
 MOST_LINES = 500  # of one dump: an unclosed bracket must not hide a training
 
 FRAME = '  File "'  # above a line of code, also where no "Traceback" stands above: a syntax error
+MOST_CODE_LINES = 3  # below a frame: an indented log may follow it
 _CODE = "    "
 
 OPEN_ENDS = (",", "(", "{", "[")  # endings of lines that continue on the next
@@ -22,12 +23,12 @@ class Muting:
 
     lines: int = 0  # remaining lines that a dump may have
     traceback: bool = False
-    code: bool = False  # the lines below a frame
+    code: int = 0  # remaining lines that the code below a frame may have
 
     @property
     def active(self) -> bool:
         """Whether lines are being skipped."""
-        return self.lines > 0 or self.traceback or self.code
+        return self.lines > 0 or self.traceback or self.code > 0
 
     def covers(self, line: str) -> bool:
         """Whether this line belongs to the skipped block; ends the block if it does not."""
@@ -36,9 +37,10 @@ class Muting:
             self.traceback = line[:1] in (" ", "\t", "")
             return True
         if self.code:
-            self.code = line.startswith(_CODE)
-            if self.code or self.lines <= 0:
-                return self.code
+            is_code = line.startswith(_CODE)
+            self.code = self.code - 1 if is_code else 0
+            if is_code or self.lines <= 0:
+                return is_code
         self.lines -= 1
         if line[:1] in (")", "]", "}"):
             self.lines = 0

@@ -17,7 +17,7 @@ from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
 from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layout_reader import LayoutReader, LineValues
 from orchestrator.agent.telemetry.layouts import Kind, Layout
-from orchestrator.agent.telemetry.muting import FRAME, OPEN_ENDS, Muting, opens_dump
+from orchestrator.agent.telemetry.muting import FRAME, MOST_CODE_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.named_numbers import count_of
 from orchestrator.agent.telemetry.progress import Progress
 from orchestrator.agent.telemetry.shapes import read_shape
@@ -103,7 +103,7 @@ class LineParser:
                 self.progress.heading = ""
             return None
         if line.startswith(FRAME):
-            self.muting.code = True
+            self.muting.code = MOST_CODE_LINES
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()

@@ -16,6 +16,7 @@ class Progress:
     unit: str = STEP  # what ``step`` counts
     epoch: float | None = None
     total_epochs: int | None = None
+    is_fraction: bool = False  # the total was read from "Epoch 3/10"
     named_epoch: float | None = None  # as its line named it, within the fold
     first_epoch: int = 1  # 0 once an epoch 0 was seen
     announced: bool = False  # a line named only the epoch: the next lines belong to it
@@ -40,6 +41,7 @@ class Progress:
     count_total: int | None = None
     count_stride: int = 1
     count_base: int = 0
+    has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
     second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
     # The training's bar, if no epoch is next to it.
@@ -52,11 +54,12 @@ class Progress:
     bar_is_whole: bool = False  # it counts over all epochs
     has_epoch_bar: bool = False  # another bar counts the epochs
 
-    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False) -> None:
+    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False, named: bool = False) -> None:
         """Take the epoch of a line.
 
         Args:
             last: ``total`` is the number of the last epoch: "0/99" of 100, "1/100" of 100.
+            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more.
         """
         if not math.isfinite(epoch):
             return
@@ -64,7 +67,10 @@ class Progress:
             self.first_epoch = 0
         self._restart_in_fold(epoch)
         self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
+        if named and total is not None and (self.is_fraction or total < epoch):
+            total = None
         if total is not None:
+            self.is_fraction = not named
             total = total + 1 - self.first_epoch if last else total
             self.total_epochs = self.epochs_before + total * self._remaining_folds()
 
@@ -121,7 +127,7 @@ class Progress:
 
     def move(self, count: int, total: int | None, unit: str = STEP) -> tuple[int, int | None]:
         """Take a step that counts over the whole training."""
-        self.step, self.unit = max(-INT64_LAST, min(INT64_LAST, count)), unit
+        self.step, self.unit = max(0, min(INT64_LAST, count)), unit
         return self.step, total
 
     def is_behind(self, count: int, total: int | None) -> bool:
@@ -146,7 +152,8 @@ class Progress:
         elif count < last and self.first_count is not None and count <= self.first_count:
             ended = total is None or last + self.count_stride >= total
             length = total or last + self.count_stride - self.first_count
-            self.count_base = self.count_base + length if ended else 0
+            self.count_base = self.count_base + max(length, 1) if ended else 0
+            self.first_count = count
         self.last_count, self.count_total = count, total
         whole = self.count_base + total if total is not None else None
         return self.move(self.count_base + count, whole, unit)

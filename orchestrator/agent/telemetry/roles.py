@@ -122,6 +122,7 @@ class Builder:
         self.settings = 0
         self.measured = False  # some number of the line has the name of a measure
         self.prose = False
+        self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
@@ -223,7 +224,7 @@ class Builder:
             self.explicit or not plain,
         )
         self.settings += is_setting(key.last)
-        if key.last in ENDS_OF_GLOBAL_STEPS or key.last in ENDS_OF_EPOCHS:
+        if key.last in ENDS_OF_GLOBAL_STEPS or _ends_epochs(key):
             self.ends.setdefault(key.last, number.at)
         if not is_value(key.last) or not is_value(name) or (key.prose and not is_measure(name)):
             return
@@ -256,7 +257,7 @@ class Builder:
             if name in of_steps and self.step is not None and self.step.of is None and is_whole:
                 self.step = self.step._replace(of=at)
             elif name in ENDS_OF_EPOCHS and self.epoch is not None and self.epoch.of is None:
-                self.epoch = self.epoch._replace(of=at)
+                self.epoch = self.epoch._replace(of=at, of_is_named=True)
 
     def take_episode(self) -> bool:
         """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
@@ -273,6 +274,11 @@ class Builder:
             field = field._replace(name=in_part(field.name, self.part))
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
+
+
+def _ends_epochs(key: Key) -> bool:
+    """Whether a name is that of the number of epochs: behind another word, as in "bad epochs", they are others."""
+    return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or (len(key.words) == 1 and not key.before))
 
 
 def _scoped(scope: str, name: str) -> str:

@@ -89,7 +89,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields),
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)

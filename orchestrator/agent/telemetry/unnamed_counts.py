@@ -6,11 +6,13 @@ from itertools import pairwise
 from orchestrator.agent.telemetry.keys import read_key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
 from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder, Number
-from orchestrator.agent.telemetry.vocabulary import EPOCHS, TRAINING, is_measure
+from orchestrator.agent.telemetry.vocabulary import EPOCHS, PARTS, TRAINING, is_measure
 
 _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
 )
+# Before the measure of such a line; any other word may tell of a value that was: "lowest", "initial", "previous".
+_OF_NOW = PARTS | TRAINING | {"average", "avg", "mean", "minibatch", "running"}
 
 
 def _read_brackets(
@@ -58,18 +60,29 @@ def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
     return None
 
 
-def _read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> bool:
-    """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65"."""
+def _read_behind_count(
+    builder: Builder, numbers: list[Number], texts: tuple[str, ...]
+) -> list[Number] | None:
+    """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65".
+
+    Returns the numbers that are left to read, None if the line has no such value.  The count of any other value
+    ("Lowest loss at step 100: 0.2") is not where the training is.
+    """
     count, value = numbers[-2:]
     hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
     if hit is None or value.at != count.at + 1 or value.of is not None:
-        return False
+        return None
     key = read_key(f"{hit[1]}:", first=count.at == 0)
-    if texts[value.at].strip() not in (":", "=", "is") or key is None or not is_measure(key.last):
-        return False
-    words = {word.lower() for word in (*key.before, *key.words)}
-    if "best" in words or key.prose:
-        return False
+    if (
+        texts[value.at].strip() not in (":", "=", "is")
+        or key is None
+        or not (is_measure(key.last) or key.last.lower() == "cost")
+    ):
+        return None
+    *words, _ = (word.lower() for word in (*key.before, *key.words))
+    if not _OF_NOW.issuperset(words) or key.prose:
+        return numbers[:-2]
+    builder.behind_count = True
     if hit[2].lower() in EPOCHS:
         builder.set_epoch(count.slot)
     else:
@@ -78,7 +91,7 @@ def _read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str
     if not unit.bad:
         builder.explicit = True
         builder.add(Field(value.at, key.name(unit.name), unit.factor))
-    return True
+    return []
 
 
 def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
@@ -88,8 +101,8 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
     first, second, last = numbers[0], numbers[1], numbers[-1]
     if (rest := _read_wenet(builder, numbers, texts)) is not None:
         return rest
-    if _read_behind_count(builder, numbers, texts):
-        return []
+    if (rest := _read_behind_count(builder, numbers, texts)) is not None:
+        return rest
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured
@@ -119,6 +132,8 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
         return numbers[1:]
     if words == ["train", "epoch"] and second.of is not None and second.after == " (":
         builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples
+    if words == ["training", "epoch"] and second.of is not None and second.after.startswith("]\tLoss"):
+        builder.samples = True  # "Training Epoch: 1 [128/50000]<tab>Loss: 4.6" of pytorch-cifar100
     if (
         first.named
         and measured
