@@ -125,7 +125,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
         own += _read_rules(here, OWN_RULES, names)
         for name in sorted(folders):
             is_link = (here / name).is_symlink() and not name.startswith(".") and name not in LEFT_OUT
-            # Git's rule "data/" is for folders, and a link is none to it.
+            # Git's rule "data/" matches folders, and to Git a link is not a folder.
             if is_link and not any(
                 _is_ignored(here / name, git, own, is_folder) for is_folder in (True, False)
             ):

@@ -46,7 +46,7 @@ class Sentence(str):
 
 
 def _of_error(value: Any) -> Any:
-    """What stands in a sentence for a value: of an error its own sentence."""
+    """What a sentence shows for a value; for an error that is its sentence."""
     if not isinstance(value, BaseException):
         return value
     return value.args[0] if value.args and isinstance(value.args[0], Sentence) else str(value)

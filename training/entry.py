@@ -450,7 +450,7 @@ def _end(code: int, *, finished: bool = True) -> NoReturn:
 
 
 def _watch_forks(folder: str) -> None:
-    """Note at the exit of a rank how many copies of it go on as daemons, as those of a script that becomes one.
+    """Note at the exit of a rank how many copies of it go on as daemons, as they do if the script becomes one.
 
     Its sandbox ends with it, so nobody outside can see them.
     """
@@ -469,7 +469,7 @@ def _watch_forks(folder: str) -> None:
 
     # A script may hand it to another process, which then finds its own by these names.
     exit_now.__module__, exit_now.__qualname__, exit_now.__name__ = "os", "_exit", "_exit"
-    os._exit = exit_now  # also that of the script
+    os._exit = exit_now  # for the script, too
 
 
 def _count_daemons() -> int:

@@ -141,7 +141,7 @@ def _set_shortcuts(answer: HttpResponse, *, on: bool) -> None:
 
 
 def _set_language(answer: HttpResponse, chosen: str) -> None:
-    """One that there is not is that of the browser."""
+    """An unknown one means the language of the browser."""
     if chosen in dict(settings.LANGUAGES):
         answer.set_cookie(
             settings.LANGUAGE_COOKIE_NAME, chosen, max_age=YEAR_S, samesite="Lax", httponly=True

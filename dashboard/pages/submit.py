@@ -245,7 +245,7 @@ def _page(
 
 
 def chosen_data(request: HttpRequest, texts: Mapping[str, str]) -> list[str]:
-    """The datasets and addresses of a form: as they were chosen, or those of the job that it was begun from."""
+    """The datasets and addresses of a form: as chosen, or as the job had them that the form was opened from."""
     return forms.chosen_data(request.POST) or forms.names(texts.get("datasets", ""))
 
 

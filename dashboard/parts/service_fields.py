@@ -107,7 +107,7 @@ def texts_of(service: Service) -> dict[str, str]:
             try:
                 texts[field.form_name] = forms.write(field, stored[field.name])
             except (TypeError, ValueError, AttributeError, KeyError):
-                texts[field.form_name] = ""  # what was stored is none of this field's values
+                texts[field.form_name] = ""  # what was stored is not among this field's values
     return texts
 
 

@@ -61,13 +61,13 @@ def tell_ended(federation: UUID, number: int, why: str) -> None:
 
 
 def told_of(federation: UUID) -> set[int]:
-    """The sites whose end was told."""
+    """The sites that reported their end."""
     folder = root_of(federation) / TOLD
     return {int(each.name) for each in folder.iterdir() if each.name.isdigit()} if folder.is_dir() else set()
 
 
 def why_told(federation: UUID, number: int) -> str:
-    """What was told of a site's end; empty: nothing."""
+    """What a site reported of its end; empty: nothing yet."""
     path = root_of(federation) / TOLD / str(number)
     return path.read_text() if path.is_file() else ""
 

@@ -70,7 +70,7 @@ class Federation(models.Model):
 
     @property
     def remote_numbers(self) -> range:
-        """The numbers of sites at other Berths, which follow those of the jobs here."""
+        """The numbers of sites at other Berths; the jobs here come first."""
         return range(self.sites - int(self.options.get("remote_sites", 0)), self.sites)
 
     @property
@@ -97,7 +97,7 @@ class FederationMember(models.Model):
 
 
 class FederationInvitation(models.Model):
-    """A site at another Berth: the secret by which it takes part, and how far its messages have come."""
+    """A site at another Berth: its secret, and how far its messages have come."""
 
     federation = models.ForeignKey(Federation, on_delete=models.CASCADE, related_name="invitations")
     number = models.PositiveIntegerField()  # of the site

@@ -1,4 +1,4 @@
-"""Errors in the language of whoever reads them; programs with a token, commands and logs have them in English."""
+"""Errors in the language of their reader; programs with a token, commands and logs have them in English."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sessions that are asleep: they did nothing for so long that they gave their devices back; their files are kept for a while."""
+"""Sessions that are asleep: they did nothing for a while and gave their devices back; their files are kept for a while."""
 
 from datetime import datetime, timedelta
 

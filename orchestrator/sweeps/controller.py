@@ -64,7 +64,7 @@ def advance(sweep_id: UUID) -> bool:
         with _alone(sweep_id) as alone:
             if not alone:
                 return False
-            asked.unlink(missing_ok=True)  # before the rows are read: who asks later is looked after later
+            asked.unlink(missing_ok=True)  # before the rows are read: later requests are handled later
             _advance(sweep_id)
         if not asked.exists():
             return True

@@ -322,7 +322,7 @@ def join(link: str, model: str, data: str, data_path: str | None) -> None:
 
 @contextmanager
 def _heard(door: Door) -> Iterator[None]:
-    """Ask again and again: a site that is silent for as long as the patience is left out, and data may take longer."""
+    """Keep asking: a site that is silent beyond the patience is left out, and its data may take longer than that."""
     is_over = threading.Event()
 
     def ask() -> None:

@@ -32,7 +32,7 @@ class SharesUnreadable(Refused):
 
 
 class DealtWrongly(Exception):
-    """The shares of a site do not belong together, whoever gives them: it dealt wrong ones."""
+    """The shares of a site do not belong together: it dealt wrong ones."""
 
     def __init__(self, site: int) -> None:
         super().__init__(f"the shares of site {site} do not belong together")

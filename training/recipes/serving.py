@@ -29,7 +29,7 @@ class NotAnswerable(Exception):
 
 
 class Answerer:
-    """A model that answers batches of inputs; one at a time, whoever asks."""
+    """A model that answers batches of inputs, one at a time."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model.eval()

@@ -152,7 +152,7 @@ class LayoutReader:
         if layout.lone and self.progress.epoch is None and epoch > 1:
             return False
         self.progress.note_epoch(epoch, total_of(slot, numbers), named=slot.of_is_named)
-        # A learning rate beside the epoch is that of the lines to come.
+        # A learning rate beside the epoch announces the lines that follow.
         if layout.step is None and all(name.lower() in OFTEN_MEASURED for name in values):
             self.progress.announced = epoch.is_integer()
         return True

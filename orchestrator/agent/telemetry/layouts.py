@@ -12,7 +12,7 @@ class Kind(Enum):
     VALUES = "values"  # a dict, or measures alone: values at the last step
     BAR = "bar"  # a progress bar of the training
     KERAS_BAR = "keras bar"  # counts below "Epoch 1/5" only
-    DRAWN_BAR = "drawn bar"  # of a script's own, with values: also that of the evaluation
+    DRAWN_BAR = "drawn bar"  # drawn by the script itself, with values; also for its evaluation
     HEADER = "header"  # the column names of a table
     ROW = "row"  # numbers alone: a row of the table before it
     SECTION = "section"  # "| rollout/ |   |", above the names of a table with one name a line

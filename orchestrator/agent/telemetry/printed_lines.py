@@ -130,7 +130,7 @@ class LineParser:
         return self._reader.read(layout, numbers, line)
 
     def _names_past(self, line: str) -> bool:
-        """Whether a line has the values of the best that was: those of no evaluation, or of an earlier step or epoch."""
+        """Whether a line repeats the best values so far, which belong to an earlier step or epoch."""
         if not self._may_tell(line):
             return False
         texts, numbers = split_numbers(line)

@@ -277,12 +277,12 @@ class Builder:
 
 
 def _ends_epochs(key: Key) -> bool:
-    """Whether a name is that of the number of epochs: behind another word, as in "bad epochs", they are others."""
+    """Whether a name means the number of epochs; "bad epochs" counts something else."""
     return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or (len(key.words) == 1 and not key.before))
 
 
 def _scoped(scope: str, name: str) -> str:
-    """The name of a value of an inner dict: those of a training and of its evaluation are two metrics."""
+    """The name of a value in an inner dict: a training and its evaluation have metrics of their own."""
     word = scope.lower()
     is_part = (word in EVALUATION or word in TRAINING) and not name.lower().startswith(word)
     return f"{word}_{name}" if is_part else name

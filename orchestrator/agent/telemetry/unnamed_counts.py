@@ -11,7 +11,7 @@ from orchestrator.agent.telemetry.vocabulary import EPOCHS, PARTS, TRAINING, is_
 _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
 )
-# Before the measure of such a line; any other word may tell of a value that was: "lowest", "initial", "previous".
+# May stand before the measure; any other word may point at an earlier value: "lowest", "initial", "previous".
 _OF_NOW = PARTS | TRAINING | {"average", "avg", "mean", "minibatch", "running"}
 
 

@@ -156,7 +156,7 @@ _SHORTEST = {
     if not any(word != part and part in word for part in (*MEASURES, "loss", "acc"))
 }
 HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
-# Looked for in lines with other letters than those of English, which are few.
+# Looked for only in lines with letters that English does not have, which are few.
 _FOREIGN_COUNTS = (word for words in (EPOCHS, *STEP_WORDS) for word in words if not word.isascii())
 FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *sorted(_FOREIGN_COUNTS), "paso ")
 

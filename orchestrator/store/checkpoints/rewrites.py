@@ -102,7 +102,7 @@ class Rewrites:
                 is_new = True
             elif is_new := file.signature != signature:
                 file.count(signature)
-            # One that is open and as it was is about to be written anew.
+            # An open file that has not changed yet is about to be rewritten.
             file.is_open = path in being_written and (is_new or file.is_open)
             if file.shortest_s is not None and max(pause_s, file.pause_s) * LOOKS_PER_SAVE > file.shortest_s:
                 self._missed.add(path)

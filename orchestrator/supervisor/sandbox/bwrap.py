@@ -160,7 +160,7 @@ def _files_of_image(launch: Launch, folder: AttemptFolder, root: Path) -> list[s
     """The files of an image, with the job's own folders, its data and Berth's training library at their usual places."""
     writable = [launch.work, launch.checkpoints, launch.output, *launch.writable]
     writable += [folder.logs, folder.finished, folder.errors, folder.metrics, folder.media]
-    # A link of the host is none inside, so each place is there under both of its names.
+    # Links of the host do not exist inside, so each place is mounted under both of its names.
     places = {name: path.resolve() for path in writable for name in (path, path.resolve())}
     loader = [word for name, value in launch.image_loader.items() for word in ("--setenv", name, value)]
     return [

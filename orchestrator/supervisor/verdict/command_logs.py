@@ -205,7 +205,7 @@ def _last_error(text: str, first_rank: int) -> dict[int, RankError]:
 
 
 def _trace(text: str, found: list[Traceback], at: int) -> str:
-    """A traceback with those of the exceptions that caused it."""
+    """A traceback with the tracebacks of its causes."""
     start = found[at].start
     for earlier in reversed(found[:at]):
         if earlier.rank == found[at].rank:

@@ -5,7 +5,7 @@ import re
 _MOST_LINES = 8  # from the end; some say how to get help below
 _LONGEST = 300
 _COMPLAINS = re.compile(
-    r"^\W{0,40}[A-Za-z.]{0,60}errors?\b|\b[A-Za-z.]{0,60}errors?(?:\[\w{1,20}\])?\s{0,3}:|\b(?-i:ERROR)\b"  # "Using error feedback" is none
+    r"^\W{0,40}[A-Za-z.]{0,60}errors?\b|\b[A-Za-z.]{0,60}errors?(?:\[\w{1,20}\])?\s{0,3}:|\b(?-i:ERROR)\b"  # "Using error feedback" is no complaint
     r"|\b(?:fatal|panic|failed|failure|not found|no such|cannot|can't|could not|couldn't|unable to|invalid|missing"
     r"|denied|refused|unknown|unrecogni[sz]ed|is required|not allowed|does not exist|no rule to make)\b",
     re.IGNORECASE,

@@ -49,7 +49,7 @@ _PORT = re.compile(r"\bport:? (\d{1,5})\b")
 # os.get_terminal_size(), termios and curses; a script that reads the answer of stty fails at the line of the call.
 _ASKS_TERMINAL = re.compile(r"Inappropriate ioctl for device|setupterm: could not find terminal")
 _CALLS_STTY = re.compile(r"\bstty\b")
-_LAST_CHARS = 300  # of a line of code; those of the run may be of any length
+_LAST_CHARS = 300  # of a line of code; other lines may have any length
 _LACKS_CUDA = re.compile(
     r"Torch not compiled with CUDA enabled|module 'torch\._C' has no attribute '_cuda_\w+'"
 )

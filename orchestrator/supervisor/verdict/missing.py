@@ -43,7 +43,7 @@ def _missing_variable(error: RankError) -> str | None:
     variable = _VARIABLE.fullmatch(error.message.strip()) if error.exception == "KeyError" else None
     if variable is None or variable[1].startswith(_OF_BERTH):
         return None
-    own = error.trace.rpartition(_TRACEBACK)[2]  # not those of exceptions that came before
+    own = error.trace.rpartition(_TRACEBACK)[2]  # without earlier exceptions
     last_frame = own.rpartition(_FRAME)[2]
     return variable[1] if _OF_ENVIRON.match(last_frame) else None
 

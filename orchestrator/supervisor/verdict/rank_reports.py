@@ -28,7 +28,7 @@ class RankError:
         self.exception = exception  # the name of its class
         self.message = message
         self.time_ns = time_ns  # wall clock, to find the first failure
-        self.trace = trace  # its traceback, with those of the exceptions that caused it
+        self.trace = trace  # its traceback, with the tracebacks of its causes
 
 
 def read_errors(folder: AttemptFolder, ranks: Iterable[int]) -> dict[int, RankError]:

@@ -150,7 +150,7 @@ class Rootfs:
 
 
 def _mode(member: tarfile.TarInfo, at_least: int) -> int:
-    """The rights of a file, never those of another user: who runs it is who owns it."""
+    """The rights of a file, without setuid and setgid: whoever runs it owns it."""
     return (member.mode & 0o777) | at_least
 
 
