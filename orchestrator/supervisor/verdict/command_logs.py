@@ -38,14 +38,25 @@ _OF_LAUNCHER = re.compile(
     r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} |\[20[^\]]{1,40}\] (?:torch\.|\[\w{1,20}\] \[launch\.py:)"
     r"|[A-Z]{4,8}:torch\.|\[launch\.py:|wandb: |.{0,200}%\|"
 )
-# Hydra's hint, a warning of Python's with its line of code, and words that tell of the end alone.
+# Hydra's hint, and a warning of Python's with its line of code.
 _ADDS_NOTHING = re.compile(
     rf"{_OF_LAUNCHER.pattern}|Set the environment variable HYDRA_FULL_ERROR=1 "
-    r"|[^\n]{0,400}:\d{1,9}: \w{0,60}Warning: |\s{1,40}warnings\.warn\("
-    r"|[\W\d_]{0,300}(?:(?:error|info|warning|critical|fatal)\b\W{0,40})?"
-    r"(?:(?:exit|abort|quitt|stopp|terminat)(?:ing|ed)\b(?: now\b)?|exit\b|bye\b)?[\W\d_]{0,300}$",
+    r"|[^\n]{0,400}:\d{1,9}: \w{0,60}Warning: |\s{1,40}warnings\.warn\(",
     re.IGNORECASE,
 )
+# Words of lines that tell of the end alone: "Training failed, see the error above", "[INFO] - Exiting with code 1".
+_WORDS_OF_ENDS = (
+    "error errors info warning critical fatal debug root main __main__ exception traceback "
+    "training train script program process job run worker main group "
+    "exit exits exiting exited quit quitting abort aborting aborted stop stopping stopped terminate terminating terminated "
+    "fail failed failing failure failures crashed done finished end ended bye goodbye "
+    "clean cleaning cleanup close closing destroy destroying shut shutting shutdown down up "
+    "save saving saved checkpoint model state log logs details "
+    "code status with by on at of to in the a an is was and for due because before after above see now please"
+)
+_OF_ENDS = frozenset(_WORDS_OF_ENDS.split())
+_LETTERS = re.compile(r"[^\W\d]+")
+_LONGEST_END_CHARS = 200
 _OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IGNORECASE)
 _FAILED = re.compile(r"returned non-zero exit status (\d+)")
 _PYTHON_FAILED = "1"  # the status after an exception
@@ -130,8 +141,13 @@ def last_raised(text: str) -> tuple[RankError | None, str]:
 
 
 def adds_nothing(behind: str) -> bool:
-    """Whether the text behind an exception leaves it the end: bars, blank lines, what libraries write, "exiting"."""
-    return all(_ADDS_NOTHING.match(line) for line in _COLOURS.sub("", behind).splitlines())
+    """Whether the text behind an exception leaves it the end: bars, what libraries write, "Training failed"."""
+    lines = _COLOURS.sub("", behind).splitlines()
+    return all(_ADDS_NOTHING.match(line) or _tells_of_end_alone(line) for line in lines)
+
+
+def _tells_of_end_alone(line: str) -> bool:
+    return len(line) <= _LONGEST_END_CHARS and _OF_ENDS.issuperset(_LETTERS.findall(line.lower()))
 
 
 def last_words(text: str) -> str:
