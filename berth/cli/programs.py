@@ -12,9 +12,10 @@ _MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
 _PYTHON = re.compile(r"python\d{0,2}(?:\.\d{1,3})?")
 _OTHERS = frozenset({"make", "ipython", "julia", "Rscript"})
 _PROGRAMS = _SHELLS | _LAUNCHERS | _RUNNERS | _OTHERS
-_BEFORE_CODE = re.compile(r"-m|-c|--module")
+_BEFORE_CODE = re.compile(r"-[A-Za-z]{0,5}[mceE]|--module|--eval")  # python -um, julia -e
 _BEFORE_LINE = re.compile(r"-[a-z]{0,9}c")  # bash -lc
-_BEFORE_VALUE = re.compile(r"-[WX]|-[a-z]{0,9}o")  # python -W ignore, bash -euo pipefail
+# python -W ignore, bash -euo pipefail, bash --rcfile x, julia -t 4
+_BEFORE_VALUE = re.compile(r"-[WXtp]|-[a-z]{0,9}o|--rcfile|--init-file|--threads|--procs|--project")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -39,10 +40,13 @@ def is_command(folder: Path, words: Sequence[str]) -> bool:
         return False
     if name in _RUNNERS:
         return len(arguments) > 1 and arguments[0] == "run"
+    if name == "jupyter" and arguments:
+        return True
     if name in _LAUNCHERS:
         return any(_BEFORE_CODE.fullmatch(word) or _has(folder, word) for word in arguments)
-    if name == "make" and any(_has(folder, makefile) for makefile in _MAKEFILES):
-        return True
+    if name == "make":
+        below = arguments[1] if len(arguments) > 1 and arguments[0] == "-C" else "."
+        return any(_has(folder, f"{below}/{makefile}") for makefile in _MAKEFILES)
     return _starts_code(folder, name, arguments)
 
 

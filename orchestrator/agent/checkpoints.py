@@ -153,17 +153,18 @@ class CheckpointKeeper:
         return any(abs(run_s - other_s) <= SAME_PLACE_SHARE * other_s for other_s in times_s)
 
     def _went_further(self) -> bool:
-        """Whether the job was seen to resume, or this attempt's log came well beyond those before."""
+        """Whether this attempt's log came well beyond those before; without steps, whether the job was seen to resume."""
         attempts = Attempt.objects.filter(job_id=self.attempt.job_id)
-        last = attempts.filter(pk=self.attempt.pk, job__seen_to_resume=False).values_list(
-            "last_step", flat=True
-        )
-        if not last:
-            return True
+        last = attempts.filter(pk=self.attempt.pk).values_list("last_step", flat=True).first()
         reached = attempts.filter(number__lt=self.attempt.number).aggregate(Max("last_step"))[
             "last_step__max"
         ]
-        return last[0] is not None and reached is not None and last[0] > (1 + SAME_PLACE_SHARE) * reached
+        if last is None or reached is None:
+            return self._resumes()
+        return last > reached if self._resumes() else last > (1 + SAME_PLACE_SHARE) * reached
+
+    def _resumes(self) -> bool:
+        return Job.objects.filter(pk=self.attempt.job_id, seen_to_resume=True).exists()
 
     def _look(self, *, writer_alive: bool | None) -> None:
         """Look once; with ``writer_alive`` None the attempt's folder tells whether the writer is alive."""

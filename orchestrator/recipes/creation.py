@@ -21,6 +21,7 @@ from orchestrator.spec.field_types import LONGEST_ARGUMENT
 from orchestrator.spec.job_spec import PLACEHOLDER, RECIPES, JobFields
 
 LONGEST_NAME: Final = 64
+_OURS: Final = (RECIPES, "training.federated")  # a person's package may be called training, too
 _OF_ANY_JOB: Final = ("checkpoint_dir", "output_dir")  # placeholders
 _WHOLE: Final = re.compile(r"[+-]?\d{1,15}", re.ASCII)
 # Of the model's job, what its recipes need as well.
@@ -160,7 +161,7 @@ def _training_of(user: User, origin: Job) -> Job | None:
     while seen and (recipe := ModelRecipe.objects.filter(job=seen).select_related("source").first()):
         source = recipe.source.job_id if recipe.source else None
         seen = Job.objects.visible_to(user).filter(pk=source).first() if source else None
-    is_ours = seen is not None and (seen.spec.module or "").startswith("training.")
+    is_ours = seen is not None and seen.spec.module in _OURS
     return None if is_ours else seen
 
 

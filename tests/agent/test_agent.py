@@ -452,7 +452,8 @@ def test_without_steps_an_attempt_that_dies_after_the_same_time_made_no_progress
 
 
 @pytest.mark.parametrize(
-    ("resumes", "last_step", "is_same"), [(False, 1010, True), (False, 2000, False), (True, None, False)]
+    ("resumes", "last_step", "is_same"),
+    [(False, 1010, True), (False, 2000, False), (True, None, False), (True, 1010, False), (True, 1000, True)],
 )
 def test_a_job_that_goes_on_may_be_killed_after_the_same_time_again(
     make_job, make_attempt, home, resumes, last_step, is_same
