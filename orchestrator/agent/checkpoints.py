@@ -161,7 +161,8 @@ class CheckpointKeeper:
         ]
         if last is None or reached is None:
             return self._resumes()
-        return last > reached if self._resumes() else last > (1 + SAME_PLACE_SHARE) * reached
+        beyond = 0.0 if self._resumes() else SAME_PLACE_SHARE
+        return bool(last > (1 + beyond) * reached)
 
     def _resumes(self) -> bool:
         return Job.objects.filter(pk=self.attempt.job_id, seen_to_resume=True).exists()

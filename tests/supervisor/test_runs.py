@@ -760,7 +760,7 @@ def test_a_file_missing_elsewhere_is_just_missing(make_attempt: MakeAttempt) -> 
     [
         ("open('configs/base.yaml')", "Only train.py was uploaded; to upload the files beside it too: berth run . -e train.py."),
         ("import lab_of_mine", "If lab_of_mine lies beside it, upload its folder: berth run . -e train.py."),
-        ("import lab_of_mine.data", "name that: berth run --with PACKAGE train.py."),
+        ("import lab_of_mine.data", "add it: berth run --with PACKAGE train.py."),
         ("import os; os.environ['LAB_KEY']", "The job has no variable LAB_KEY: give it with --env LAB_KEY=VALUE, or as a secret"),
     ],
 )  # fmt: skip
