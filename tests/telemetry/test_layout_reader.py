@@ -179,6 +179,28 @@ def test_a_counter_that_falls_below_where_it_began_gives_no_negative_step(counts
     assert all(step is not None and step > 0 for step in steps)
 
 
+def test_rounds_go_on_where_the_stride_does_not_divide_them():
+    counts = [*range(10, 101, 10), *range(5, 106, 10), *range(10, 101, 10)]
+    steps = steps_of(*(f"Iter {count} loss: 0.5" for count in counts))
+
+    assert steps == [*range(10, 101, 10), *range(105, 206, 10), *range(215, 306, 10)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "last_step"),
+    [
+        ((100, 200, 300, 10, 110, 210, 310, 20), 630),
+        ((10, 20, 30, 1, 10, 20, 30, 10, 20), 80),
+        ((500, 600, 700, *range(0, 701, 100), 0), 1100),
+        ((*range(10, 91, 10), *range(5, 86, 10), *range(0, 91, 10), 5), 280),
+    ],
+)
+def test_a_round_that_begins_later_or_earlier_than_the_first_goes_on(counts, last_step):
+    steps = steps_of(*(f"[{count}] loss: 0.5" for count in counts))
+
+    assert steps[-1] == last_step
+
+
 def test_a_second_training_of_lines_of_evaluations_goes_on():
     lines = [f"Step {step}: val_loss=0.5" for _ in range(2) for step in (1000, 2000, 3000)]
 

@@ -41,6 +41,7 @@ class Progress:
     count_total: int | None = None
     count_stride: int = 1
     count_base: int = 0
+    round_start: int | None = None  # the first count since it began again
     has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
     second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
@@ -147,16 +148,33 @@ class Progress:
         last = self.last_count
         if last is None or total != self.count_total or unit != self.unit:
             self.first_count, self.count_base, self.count_stride = count, 0, 1
+            self.round_start = None
         elif count > last:
             self.count_stride = count - last
-        elif count < last and self.first_count is not None and count <= self.first_count:
+        elif count < last and self.first_count is not None and count <= self._last_start(self.first_count):
             ended = total is None or last + self.count_stride >= total
-            length = total or last + self.count_stride - self.first_count
+            length = total or last + self.count_stride - self._start_of_round(self.first_count, last)
             self.count_base = self.count_base + max(length, 1) if ended else 0
-            self.first_count = count
+            self.round_start = count
         self.last_count, self.count_total = count, total
         whole = self.count_base + total if total is not None else None
         return self.move(self.count_base + count, whole, unit)
+
+    def _last_start(self, first: int) -> int:
+        """The highest count that may begin a round: one every 10 steps of 105 begins with 10, then with 5."""
+        return first if self.round_start is None else max(self.round_start, min(first, self.count_stride))
+
+    def _start_of_round(self, first: int, last: int) -> int:
+        """The count from which the length of a round is measured.
+
+        Args:
+            first: of the counter; above the stride only where the training went on from a checkpoint.
+            last: of the round.
+        """
+        start = self.round_start
+        if start is None:
+            return first
+        return start if start <= 1 and last % self.count_stride == start else min(first, self.count_stride)
 
     def is_second(self, count: int, total: int) -> bool:
         """Whether of "Batch 2/300" the second number is the position: it grows where the first stands still."""
