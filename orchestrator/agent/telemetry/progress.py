@@ -43,6 +43,7 @@ class Progress:
     count_base: int = 0
     round_start: int | None = None  # the first count since it began again
     has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
+    has_plain_step: bool = False  # such a line named a step
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
     second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
     # The training's bar, if no epoch is next to it.
@@ -280,6 +281,21 @@ class Progress:
         self.note_epoch(epoch, epochs, last=last)
         self.bar_total, self.bar_at, self.bar_has_values = total, at, True
         return self.move_within(at, total, sure=True, unit=unit)
+
+    def note_plain_count(self, *, is_step: bool) -> None:
+        """A line that is the training's own named a step or an epoch."""
+        self.has_plain_count = True
+        self.has_plain_step = self.has_plain_step or is_step
+
+    def forget_plain_counts(self) -> None:
+        """The script began again: any line may be the training's own."""
+        self.has_plain_count = self.has_plain_step = False
+
+    def move_behind(self, count: int) -> None:
+        """Take the count of a value that other lines' counts do not need: it moves none that begins again."""
+        is_whole = self.last_count is None and self.position_epoch is None
+        if is_whole and self.step is not None and count > self.step:
+            self.move(count, None, self.unit)
 
     def note_values(self) -> None:
         """Values came while a bar was shown: it is the training's bar."""
