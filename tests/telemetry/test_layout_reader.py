@@ -171,6 +171,23 @@ def test_the_epochs_beside_an_epoch_are_its_total(line):
     assert values_of(LineParser(), line).total_epochs == 10
 
 
+@pytest.mark.parametrize(
+    ("lines", "total"),
+    [
+        ("epoch 1/2 warmup loss 0.5\nepoch: 10 num_epochs: 50 loss: 0.5", 50),
+        ("Epoch 5/5 loss 0.3\nepoch=6, epochs=20, loss=0.2", 20),
+        (
+            '{"epoch": 1, "total_epochs": 10, "loss": 0.4}\n'
+            "Epoch 2/3 eval loss 0.3\n"
+            '{"epoch": 3, "total_epochs": 10, "loss": 0.4}',
+            10,
+        ),
+    ],
+)
+def test_a_named_total_follows_a_fraction_that_is_of_something_shorter(lines, total):
+    assert last_of(lines).total_epochs == total
+
+
 @pytest.mark.parametrize("counts", [(5000, 100, 41), (5000, 4000, 10, 3000, 2)])
 def test_a_counter_that_falls_below_where_it_began_gives_no_negative_step(counts):
     steps = steps_of(*(f"step {count} loss 0.5" for count in counts))

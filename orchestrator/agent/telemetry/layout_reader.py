@@ -155,7 +155,8 @@ class LayoutReader:
             return layout.step is not None
         if layout.lone and self.progress.epoch is None and epoch > 1:
             return False
-        self.progress.note_epoch(epoch, total_of(slot, numbers), named=slot.of_is_named)
+        total = total_of(slot, numbers)
+        self.progress.note_epoch(epoch, total, named=slot.of_is_named, evaluates=layout.evaluates)
         # A learning rate beside the epoch announces the lines that follow.
         if layout.step is None and all(name.lower() in OFTEN_MEASURED for name in values):
             self.progress.announced = epoch.is_integer()

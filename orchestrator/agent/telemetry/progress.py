@@ -56,12 +56,22 @@ class Progress:
     bar_is_whole: bool = False  # it counts over all epochs
     has_epoch_bar: bool = False  # another bar counts the epochs
 
-    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False, named: bool = False) -> None:
+    def note_epoch(
+        self,
+        epoch: float,
+        total: int | None,
+        *,
+        last: bool = False,
+        named: bool = False,
+        evaluates: bool = False,
+    ) -> None:
         """Take the epoch of a line.
 
         Args:
             last: ``total`` is the number of the last epoch: "0/99" of 100, "1/100" of 100.
-            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more.
+            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more
+                until an epoch is above it.
+            evaluates: the line only evaluates, so its fraction is not to be trusted more.
         """
         if not math.isfinite(epoch):
             return
@@ -69,12 +79,16 @@ class Progress:
             self.first_epoch = 0
         self._restart_in_fold(epoch)
         self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
-        if named and total is not None and (self.is_fraction or total < epoch):
+        if named and total is not None and (total < epoch or self._has_fraction(self.epoch)):
             total = None
         if total is not None:
-            self.is_fraction = not named
+            self.is_fraction = self.is_fraction if evaluates else not named
             total = total + 1 - self.first_epoch if last else total
             self.total_epochs = self.epochs_before + total * self._remaining_folds()
+
+    def _has_fraction(self, epoch: float) -> bool:
+        """Whether a fraction told the total, and this epoch is within it."""
+        return self.is_fraction and self.total_epochs is not None and epoch <= self.total_epochs
 
     def note_fold(self, fold: int, total: int | None) -> None:
         """Take the fold of a line: the epochs after it may start again."""
