@@ -160,6 +160,28 @@ def test_epochs_behind_another_word_or_below_the_epoch_are_no_total(named):
     assert last_of(f"Epoch 7 | loss: 0.6\nEpoch 8 | loss: 0.5 | {named}").total_epochs is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch: 2 | loss: 0.5 | Train epochs: 10",
+        "Epoch: 2 loss: 0.5 Training epochs: 10",
+        "total epochs: 10, epoch: 2, loss: 0.5",
+        "max epochs=10, epoch=2, loss=0.5",
+        "num epochs=10, epoch=2, loss=0.5",
+        "n epochs=10, epoch=2, loss=0.5",
+        "Number of epochs: 10, epoch: 2, loss: 0.5",
+        "2026-11-28 10:00:01,123 INFO epoch: 2, loss: 0.5, number of train epochs: 10",
+    ],
+)
+def test_epochs_behind_words_of_a_number_are_the_total(line):
+    assert last_of(f"Starting.\n{line}").total_epochs == 10
+
+
+@pytest.mark.parametrize("named", ["max bad epochs: 2", "number of bad epochs: 2", "total warmup epochs: 50"])
+def test_a_number_of_other_epochs_is_no_total(named):
+    assert last_of(f"Epoch 7 | loss: 0.6\nEpoch 8 | loss: 0.5 | {named}").total_epochs is None
+
+
 def test_a_named_total_leaves_that_of_a_fraction():
     assert last_of("Epoch 7/100 | loss: 0.6\nEpoch 8 | loss: 0.5 | epochs: 20").total_epochs == 100
 

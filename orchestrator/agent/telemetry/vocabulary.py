@@ -19,6 +19,7 @@ EPISODES = _words("episode")  # they count as epochs only where a line names nei
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
 ENDS_OF_EPOCHS = _words("epochs num_epochs max_epochs total_epochs num_train_epochs n_epochs")
+WORDS_OF_A_NUMBER = _words("total max num number of train training n")  # "Number of epochs" is their end, too
 # "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
