@@ -71,6 +71,40 @@ def test_a_value_behind_its_count_counts_at_it(name):
     assert [values_of(parser, line).step for line in lines] == [100, 200, 300, 400, 500]
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("Total", "total_loss"),
+        ("Current", "loss"),
+        ("Policy", "policy_loss"),
+        ("D", "d_loss"),
+        ("G", "g_loss"),
+        ("Smoothed", "smoothed_loss"),
+        ("Critic Q", "critic_q_loss"),
+    ],
+)
+def test_a_value_behind_its_count_may_have_any_name(words, name):
+    found = last_of(f"{words} loss at step 100: 2.5\n{words} loss at step 200: 2.4")
+
+    assert (found.step, found.values) == (200, {name: 2.4})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Best loss",
+        "Highest acc",
+        "Max loss",
+        "Final loss",
+        "First loss",
+        "Target loss",
+        "Saved loss",
+    ],
+)
+def test_a_value_of_the_past_or_a_bound_tells_nothing(name):
+    assert steps_of("step 50 loss 0.5", f"{name} at step 100: 2.5", "step 60 loss 0.5") == [50, 60]
+
+
 def test_a_cost_behind_its_iteration_is_a_value():
     found = last_of("Cost after iteration 0: 0.69\nCost after iteration 100: 0.65")
 

@@ -28,6 +28,11 @@ NOT_HERE |= _words("until since by")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
 NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
+# "Lowest loss at step 100: 0.2" tells of an earlier step, or of a bound.
+NOT_OF_NOW = _words(
+    "best lowest highest worst min minimum max maximum initial previous prior earlier last final first"
+)
+NOT_OF_NOW |= _words("saved target over improvement no")
 # Settings, unless a measured value or an epoch stands beside them: "Steps : 5, Gen Loss Total : 92.3".
 PLURAL_STEPS = _words("steps iters iterations")
 # "20/ 108 batches", "5120/60000 samples"
