@@ -166,6 +166,12 @@ def test_a_value_behind_its_count_before_the_training_begins_no_round():
     assert steps_of("Validation loss at step 0: 9.5", *lines) == [0, 50, 100, 150, 200]
 
 
+def test_values_behind_their_counts_go_on_alone_after_one_other_line():
+    behind = [f"Total loss at step {count}: 0.5" for count in (100, 100, 200, 300)]
+
+    assert steps_of("Step 0 loss: 9.5", *behind, "Step 400 loss: 0.4") == [0, 0, 0, 200, 300, 400]
+
+
 def test_a_value_behind_its_count_counts_beside_lines_of_epochs():
     lines = ["Loss at step 100: 0.5", "Epoch 1 loss: 0.6", "Loss at step 200: 0.5"]
 

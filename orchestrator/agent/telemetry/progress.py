@@ -44,6 +44,7 @@ class Progress:
     round_start: int | None = None  # the first count since it began again
     has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
     has_plain_step: bool = False  # such a line named a step
+    behind_at: int | None = None  # the last count of "loss at step 100: 0.5" since then
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
     second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
     # The training's bar, if no epoch is next to it.
@@ -299,17 +300,24 @@ class Progress:
     def note_plain_count(self, *, is_step: bool) -> None:
         """A line that is the training's own named a step or an epoch."""
         self.has_plain_count = True
-        self.has_plain_step = self.has_plain_step or is_step
+        if is_step:
+            self.has_plain_step, self.behind_at = True, None
 
     def forget_plain_counts(self) -> None:
         """The script began again: any line may be the training's own."""
         self.has_plain_count = self.has_plain_step = False
 
     def move_behind(self, count: int) -> None:
-        """Take the count of a value that other lines' counts do not need: it moves none that begins again."""
-        is_whole = self.last_count is None and self.position_epoch is None
-        if is_whole and self.step is not None and count > self.step:
-            self.move(count, None, self.unit)
+        """Take the count of a value behind it, beside other lines with counts: it moves none that begins again.
+
+        Two such counts that rise with no other line between them are the training's.
+        """
+        last, self.behind_at = self.behind_at, count
+        if self.step is None or self.position_epoch is not None:
+            return
+        goes_on = last is not None and count > last
+        if self.last_count is None or goes_on:
+            self.move(max(self.step, self.count_base + count), None, self.unit)
 
     def note_values(self) -> None:
         """Values came while a bar was shown: it is the training's bar."""
