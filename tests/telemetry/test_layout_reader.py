@@ -160,6 +160,28 @@ def test_epochs_behind_another_word_or_below_the_epoch_are_no_total(named):
     assert last_of(f"Epoch 7 | loss: 0.6\nEpoch 8 | loss: 0.5 | {named}").total_epochs is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch: 2 | loss: 0.5 | Train epochs: 10",
+        "Epoch: 2 loss: 0.5 Training epochs: 10",
+        "total epochs: 10, epoch: 2, loss: 0.5",
+        "max epochs=10, epoch=2, loss=0.5",
+        "num epochs=10, epoch=2, loss=0.5",
+        "n epochs=10, epoch=2, loss=0.5",
+        "Number of epochs: 10, epoch: 2, loss: 0.5",
+        "2026-11-28 10:00:01,123 INFO epoch: 2, loss: 0.5, number of train epochs: 10",
+    ],
+)
+def test_epochs_behind_words_of_a_number_are_the_total(line):
+    assert last_of(f"Starting.\n{line}").total_epochs == 10
+
+
+@pytest.mark.parametrize("named", ["max bad epochs: 2", "number of bad epochs: 2", "total warmup epochs: 50"])
+def test_a_number_of_other_epochs_is_no_total(named):
+    assert last_of(f"Epoch 7 | loss: 0.6\nEpoch 8 | loss: 0.5 | {named}").total_epochs is None
+
+
 def test_a_named_total_leaves_that_of_a_fraction():
     assert last_of("Epoch 7/100 | loss: 0.6\nEpoch 8 | loss: 0.5 | epochs: 20").total_epochs == 100
 
@@ -171,12 +193,51 @@ def test_the_epochs_beside_an_epoch_are_its_total(line):
     assert values_of(LineParser(), line).total_epochs == 10
 
 
+@pytest.mark.parametrize(
+    ("lines", "total"),
+    [
+        ("epoch 1/2 warmup loss 0.5\nepoch: 10 num_epochs: 50 loss: 0.5", 50),
+        ("Epoch 5/5 loss 0.3\nepoch=6, epochs=20, loss=0.2", 20),
+        (
+            '{"epoch": 1, "total_epochs": 10, "loss": 0.4}\n'
+            "Epoch 2/3 eval loss 0.3\n"
+            '{"epoch": 3, "total_epochs": 10, "loss": 0.4}',
+            10,
+        ),
+    ],
+)
+def test_a_named_total_follows_a_fraction_that_is_of_something_shorter(lines, total):
+    assert last_of(lines).total_epochs == total
+
+
 @pytest.mark.parametrize("counts", [(5000, 100, 41), (5000, 4000, 10, 3000, 2)])
 def test_a_counter_that_falls_below_where_it_began_gives_no_negative_step(counts):
     steps = steps_of(*(f"step {count} loss 0.5" for count in counts))
 
     assert len(steps) == len(counts)
     assert all(step is not None and step > 0 for step in steps)
+
+
+def test_rounds_go_on_where_the_stride_does_not_divide_them():
+    counts = [*range(10, 101, 10), *range(5, 106, 10), *range(10, 101, 10)]
+    steps = steps_of(*(f"Iter {count} loss: 0.5" for count in counts))
+
+    assert steps == [*range(10, 101, 10), *range(105, 206, 10), *range(215, 306, 10)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "last_step"),
+    [
+        ((100, 200, 300, 10, 110, 210, 310, 20), 630),
+        ((10, 20, 30, 1, 10, 20, 30, 10, 20), 80),
+        ((500, 600, 700, *range(0, 701, 100), 0), 1100),
+        ((*range(10, 91, 10), *range(5, 86, 10), *range(0, 91, 10), 5), 280),
+    ],
+)
+def test_a_round_that_begins_later_or_earlier_than_the_first_goes_on(counts, last_step):
+    steps = steps_of(*(f"[{count}] loss: 0.5" for count in counts))
+
+    assert steps[-1] == last_step
 
 
 def test_a_second_training_of_lines_of_evaluations_goes_on():

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.agent.telemetry.printed_lines import LineParser
-from tests.telemetry.lines import last_of, values_of
+from tests.telemetry.lines import last_of, steps_of, values_of
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,40 @@ def test_a_value_behind_its_count_counts_at_it(name):
     assert [values_of(parser, line).step for line in lines] == [100, 200, 300, 400, 500]
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("Total", "total_loss"),
+        ("Current", "loss"),
+        ("Policy", "policy_loss"),
+        ("D", "d_loss"),
+        ("G", "g_loss"),
+        ("Smoothed", "smoothed_loss"),
+        ("Critic Q", "critic_q_loss"),
+    ],
+)
+def test_a_value_behind_its_count_may_have_any_name(words, name):
+    found = last_of(f"{words} loss at step 100: 2.5\n{words} loss at step 200: 2.4")
+
+    assert (found.step, found.values) == (200, {name: 2.4})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Best loss",
+        "Highest acc",
+        "Max loss",
+        "Final loss",
+        "First loss",
+        "Target loss",
+        "Saved loss",
+    ],
+)
+def test_a_value_of_the_past_or_a_bound_tells_nothing(name):
+    assert steps_of("step 50 loss 0.5", f"{name} at step 100: 2.5", "step 60 loss 0.5") == [50, 60]
+
+
 def test_a_cost_behind_its_iteration_is_a_value():
     found = last_of("Cost after iteration 0: 0.69\nCost after iteration 100: 0.65")
 
@@ -110,3 +144,70 @@ def test_after_a_traceback_a_value_behind_its_count_counts_from_the_start():
         parser.feed(line)
 
     assert values_of(parser, "Average loss at step 100: 0.5").step == 100
+
+
+@pytest.mark.parametrize(
+    ("count", "evaluations", "steps"),
+    [
+        ("Step [{}/100] Loss: 0.5", (100, 100), [50, 100, 100, 150, 200, 200, 250]),
+        ("Iter {} loss: 0.5", (200, 400), [50, 100, 100, 150, 200, 200, 250]),
+    ],
+)
+def test_a_value_behind_its_count_moves_no_other_counter(count, evaluations, steps):
+    lines = [count.format(50), count.format(100)]
+    behind = [f"Validation loss at step {at}: 0.4" for at in evaluations]
+
+    assert steps_of(*lines, behind[0], *lines, behind[1], count.format(50)) == steps
+
+
+def test_a_value_behind_its_count_before_the_training_begins_no_round():
+    lines = [f"Iter {count} loss: 0.5" for _ in range(2) for count in (50, 100)]
+
+    assert steps_of("Validation loss at step 0: 9.5", *lines) == [0, 50, 100, 150, 200]
+
+
+def test_values_behind_their_counts_go_on_alone_after_one_other_line():
+    behind = [f"Total loss at step {count}: 0.5" for count in (100, 100, 200, 300)]
+
+    assert steps_of("Step 0 loss: 9.5", *behind, "Step 400 loss: 0.4") == [0, 0, 0, 200, 300, 400]
+
+
+def test_a_value_behind_its_count_counts_beside_lines_of_epochs():
+    lines = ["Loss at step 100: 0.5", "Epoch 1 loss: 0.6", "Loss at step 200: 0.5"]
+
+    assert steps_of(*lines) == [100, 100, 200]
+
+
+@pytest.mark.parametrize(
+    ("lines", "evaluation", "step"),
+    [
+        (
+            [
+                "Epoch 1/5",
+                "313/313 [==============================] - 1s 2ms/step - loss: 0.5",
+                "Epoch 2/5",
+                "313/313 [==============================] - 1s 2ms/step - loss: 0.5",
+            ],
+            "batch 10/79 val_loss: 0.5",
+            626,
+        ),
+        (["| epoch | step | loss |", "| 1 | 200 | 0.5 |"], "val loss at step 100: 0.5", 200),
+        (
+            [
+                "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size",
+                "        1/3      0.68G      1.208      3.466         59        640: 100%|####| 8/8 [00:01<00:00,  4.2it/s]",
+            ],
+            "batch 1/4 val_loss: 0.5",
+            8,
+        ),
+    ],
+)
+def test_an_evaluation_below_a_bar_or_a_table_moves_nothing(lines, evaluation, step):
+    parser = LineParser()
+    *_, last = (parser.feed(line) for line in lines)
+    assert last is not None
+    assert last.step == step
+
+    found = parser.feed(evaluation)
+
+    assert found is None or found.step == step

@@ -18,8 +18,9 @@ from orchestrator.agent.telemetry.vocabulary import (
 _WORDS = re.compile(r"[^\W\d]+")
 _OPENINGS = ("", "(")  # between the bar and its count
 _NEUTRAL = NEUTRAL_IN_BARS | LEVELS
-# The words that a bar may begin with; "Processing" is the one that many examples have.
+# One of these words is before a bar, if any is; "Processing" is the one that many examples have.
 _OF_TRAINING = TRAINING_BARS | PLURAL_BATCHES | EVALUATION | {"processing"}
+_OF_OTHERS = DATA_BARS | {"loading", "downloading", "extracting", "saving"}  # "Loading train weights"
 # Times since the start or until the end, which no one compares.
 _CLOCKS = frozenset({"tot", "total", "elapsed", "left"})
 
@@ -43,7 +44,9 @@ def read_drawn_bar(texts: tuple[str, ...]) -> Layout | None:
     place = _place_of(numbers, texts, next_to_bar=behind.strip() in _OPENINGS)
     described = [word.lower() for text in (*texts[:bar], words) for word in _WORDS.findall(text)]
     others = [word for word in described if word not in named and word not in _NEUTRAL]
-    if place is None or not DATA_BARS.isdisjoint(described) or (others and others[0] not in _OF_TRAINING):
+    if place is None or not _OF_OTHERS.isdisjoint(described):
+        return None
+    if builder.epoch is None and others and _OF_TRAINING.isdisjoint(others):
         return None
     builder.step_rank = POSITION_RANK  # "Step: 312ms" is a time
     for number in numbers:

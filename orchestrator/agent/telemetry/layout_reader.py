@@ -79,6 +79,8 @@ class LayoutReader:
             and progress.is_behind(step, total_of(layout.step, numbers))
         ):
             pass  # a batch of the evaluation
+        elif layout.behind_count and progress.has_plain_step:
+            progress.move_behind(step)
         else:
             total = total_of(layout.step, numbers)
             total = (
@@ -92,6 +94,8 @@ class LayoutReader:
                 progress.note_epoch(float(step), None)
                 _, total = progress.move_within(position, None, sure=True, unit=unit)
             elif not (names_epoch or progress.announced):
+                if not (progress.has_plain_count or layout.evaluates or layout.behind_count):
+                    progress.last_count = None  # of an evaluation before the training
                 _, total = progress.move_round(step, total, unit)
             else:
                 sure = layout.within or _belongs(layout)
@@ -100,7 +104,7 @@ class LayoutReader:
                 )
         is_count = layout.step is not None or bool(values)  # else it is a heading
         if is_count and not (layout.evaluates or layout.behind_count):
-            progress.has_plain_count = True
+            progress.note_plain_count(is_step=layout.step is not None)
         return self._line(total, values)
 
     def _tells_of_before(self, layout: Layout, numbers: list[str]) -> bool:
@@ -151,7 +155,8 @@ class LayoutReader:
             return layout.step is not None
         if layout.lone and self.progress.epoch is None and epoch > 1:
             return False
-        self.progress.note_epoch(epoch, total_of(slot, numbers), named=slot.of_is_named)
+        total = total_of(slot, numbers)
+        self.progress.note_epoch(epoch, total, named=slot.of_is_named, evaluates=layout.evaluates)
         # A learning rate beside the epoch announces the lines that follow.
         if layout.step is None and all(name.lower() in OFTEN_MEASURED for name in values):
             self.progress.announced = epoch.is_integer()
@@ -199,7 +204,7 @@ class LayoutReader:
             moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
             return self._bar_of_evaluation(at, total, values) if layout.kind is Kind.DRAWN_BAR else None
-        progress.has_plain_count = True
+        progress.note_plain_count(is_step=True)
         if layout.kind is Kind.DRAWN_BAR and progress.announced and progress.total_epochs is None:
             moved = (moved[0], None)  # a bar of one epoch, and nobody said how many there are
         return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
@@ -228,6 +233,7 @@ class LayoutReader:
         if progress.epoch is None or not (progress.announced or (at == total == progress.length)):
             return None  # evaluate() and predict() draw the same bar
         progress.announced = at < total
+        progress.note_plain_count(is_step=True)
         _, whole = progress.move_within(at, total, sure=True, unit=SAMPLE if layout.samples else STEP)
         # During an epoch the bar shows running means.
         return LineValues(progress.step, whole, progress.epoch, progress.total_epochs, values, progress.unit)
@@ -235,6 +241,7 @@ class LayoutReader:
     def _row_bar(self, layout: Layout, numbers: list[str], row: TableRow) -> LineValues:
         if row.epoch is not None:
             self.progress.note_epoch(row.epoch, row.total_epochs, last=True)
+            self.progress.note_plain_count(is_step=True)
         at, total = count_of(layout.step, numbers), total_of(layout.step, numbers)
         whole = None
         if at is not None and total:
@@ -258,7 +265,7 @@ class LayoutReader:
                 self.muting.traceback = True
                 self.progress.last_count = None  # what counts from its start after it began again
                 if self.progress.position_epoch is None:  # else the epoch tells where it is
-                    self.progress.has_plain_count = False
+                    self.progress.forget_plain_counts()
         return None
 
     def _row(self, row: TableRow | None) -> LineValues | None:
@@ -274,6 +281,8 @@ class LayoutReader:
             self.progress.count_epoch()
         if self.progress.step is None:
             return None
+        if row.step is not None or row.epoch is not None:
+            self.progress.note_plain_count(is_step=row.step is not None)
         return self._line(None, row.values)
 
 

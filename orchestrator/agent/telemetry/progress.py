@@ -41,7 +41,10 @@ class Progress:
     count_total: int | None = None
     count_stride: int = 1
     count_base: int = 0
+    round_start: int | None = None  # the first count since it began again
     has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
+    has_plain_step: bool = False  # such a line named a step
+    behind_at: int | None = None  # the last count of "loss at step 100: 0.5" since then
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
     second_counts: bool = False  # "Batch 2/300": the second number is the position, the first the epoch
     # The training's bar, if no epoch is next to it.
@@ -54,12 +57,22 @@ class Progress:
     bar_is_whole: bool = False  # it counts over all epochs
     has_epoch_bar: bool = False  # another bar counts the epochs
 
-    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False, named: bool = False) -> None:
+    def note_epoch(
+        self,
+        epoch: float,
+        total: int | None,
+        *,
+        last: bool = False,
+        named: bool = False,
+        evaluates: bool = False,
+    ) -> None:
         """Take the epoch of a line.
 
         Args:
             last: ``total`` is the number of the last epoch: "0/99" of 100, "1/100" of 100.
-            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more.
+            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more
+                until an epoch is above it.
+            evaluates: the line only evaluates, so its fraction is not to be trusted more.
         """
         if not math.isfinite(epoch):
             return
@@ -67,12 +80,16 @@ class Progress:
             self.first_epoch = 0
         self._restart_in_fold(epoch)
         self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
-        if named and total is not None and (self.is_fraction or total < epoch):
+        if named and total is not None and (total < epoch or self._has_fraction(self.epoch)):
             total = None
         if total is not None:
-            self.is_fraction = not named
+            self.is_fraction = self.is_fraction if evaluates else not named
             total = total + 1 - self.first_epoch if last else total
             self.total_epochs = self.epochs_before + total * self._remaining_folds()
+
+    def _has_fraction(self, epoch: float) -> bool:
+        """Whether a fraction told the total, and this epoch is within it."""
+        return self.is_fraction and self.total_epochs is not None and epoch <= self.total_epochs
 
     def note_fold(self, fold: int, total: int | None) -> None:
         """Take the fold of a line: the epochs after it may start again."""
@@ -147,16 +164,33 @@ class Progress:
         last = self.last_count
         if last is None or total != self.count_total or unit != self.unit:
             self.first_count, self.count_base, self.count_stride = count, 0, 1
+            self.round_start = None
         elif count > last:
             self.count_stride = count - last
-        elif count < last and self.first_count is not None and count <= self.first_count:
+        elif count < last and self.first_count is not None and count <= self._last_start(self.first_count):
             ended = total is None or last + self.count_stride >= total
-            length = total or last + self.count_stride - self.first_count
+            length = total or last + self.count_stride - self._start_of_round(self.first_count, last)
             self.count_base = self.count_base + max(length, 1) if ended else 0
-            self.first_count = count
+            self.round_start = count
         self.last_count, self.count_total = count, total
         whole = self.count_base + total if total is not None else None
         return self.move(self.count_base + count, whole, unit)
+
+    def _last_start(self, first: int) -> int:
+        """The highest count that may begin a round: one every 10 steps of 105 begins with 10, then with 5."""
+        return first if self.round_start is None else max(self.round_start, min(first, self.count_stride))
+
+    def _start_of_round(self, first: int, last: int) -> int:
+        """The count from which the length of a round is measured.
+
+        Args:
+            first: of the counter; above the stride only where the training went on from a checkpoint.
+            last: of the round.
+        """
+        start = self.round_start
+        if start is None:
+            return first
+        return start if start <= 1 and last % self.count_stride == start else min(first, self.count_stride)
 
     def is_second(self, count: int, total: int) -> bool:
         """Whether of "Batch 2/300" the second number is the position: it grows where the first stands still."""
@@ -262,6 +296,28 @@ class Progress:
         self.note_epoch(epoch, epochs, last=last)
         self.bar_total, self.bar_at, self.bar_has_values = total, at, True
         return self.move_within(at, total, sure=True, unit=unit)
+
+    def note_plain_count(self, *, is_step: bool) -> None:
+        """A line that is the training's own named a step or an epoch."""
+        self.has_plain_count = True
+        if is_step:
+            self.has_plain_step, self.behind_at = True, None
+
+    def forget_plain_counts(self) -> None:
+        """The script began again: any line may be the training's own."""
+        self.has_plain_count = self.has_plain_step = False
+
+    def move_behind(self, count: int) -> None:
+        """Take the count of a value behind it, beside other lines with counts: it moves none that begins again.
+
+        Two such counts that rise with no other line between them are the training's.
+        """
+        last, self.behind_at = self.behind_at, count
+        if self.step is None or self.position_epoch is not None:
+            return
+        goes_on = last is not None and count > last
+        if self.last_count is None or goes_on:
+            self.move(max(self.step, self.count_base + count), None, self.unit)
 
     def note_values(self) -> None:
         """Values came while a bar was shown: it is the training's bar."""

@@ -23,6 +23,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     STEP_COUNTS,
     STEP_WORDS,
     TRAINING,
+    WORDS_OF_A_NUMBER,
     is_measure,
     is_setting,
     is_value,
@@ -277,8 +278,9 @@ class Builder:
 
 
 def _ends_epochs(key: Key) -> bool:
-    """Whether a name means the number of epochs; "bad epochs" counts something else."""
-    return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or (len(key.words) == 1 and not key.before))
+    """Whether a name means the number of epochs: "total epochs"; "bad epochs" counts something else."""
+    *words, _ = (word.lower() for word in (*key.before, *key.words))
+    return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or WORDS_OF_A_NUMBER.issuperset(words))
 
 
 def _scoped(scope: str, name: str) -> str:

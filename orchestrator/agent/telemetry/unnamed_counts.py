@@ -6,13 +6,11 @@ from itertools import pairwise
 from orchestrator.agent.telemetry.keys import read_key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
 from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder, Number
-from orchestrator.agent.telemetry.vocabulary import EPOCHS, PARTS, TRAINING, is_measure
+from orchestrator.agent.telemetry.vocabulary import EPOCHS, NOT_OF_NOW, TRAINING, is_measure
 
 _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
 )
-# May stand before the measure; any other word may point at an earlier value: "lowest", "initial", "previous".
-_OF_NOW = PARTS | TRAINING | {"average", "avg", "mean", "minibatch", "running"}
 
 
 def _read_brackets(
@@ -65,8 +63,8 @@ def _read_behind_count(
 ) -> list[Number] | None:
     """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65".
 
-    Returns the numbers that are left to read, None if the line has no such value.  The count of any other value
-    ("Lowest loss at step 100: 0.2") is not where the training is.
+    Returns the numbers that are left to read, None if the line has no such value.  The count of an earlier
+    value ("Lowest loss at step 100: 0.2") is not where the training is.
     """
     count, value = numbers[-2:]
     hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
@@ -79,8 +77,8 @@ def _read_behind_count(
         or not (is_measure(key.last) or key.last.lower() == "cost")
     ):
         return None
-    *words, _ = (word.lower() for word in (*key.before, *key.words))
-    if not _OF_NOW.issuperset(words) or key.prose:
+    words = (word.lower() for word in (*key.before, *key.words))
+    if key.prose or not NOT_OF_NOW.isdisjoint(words):
         return numbers[:-2]
     builder.behind_count = True
     if hit[2].lower() in EPOCHS:

@@ -19,6 +19,7 @@ EPISODES = _words("episode")  # they count as epochs only where a line names nei
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
 ENDS_OF_EPOCHS = _words("epochs num_epochs max_epochs total_epochs num_train_epochs n_epochs")
+WORDS_OF_A_NUMBER = _words("total max num number of train training n")  # "Number of epochs" is their end, too
 # "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
@@ -27,6 +28,11 @@ NOT_HERE |= _words("until since by")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
 NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
+# "Lowest loss at step 100: 0.2" tells of an earlier step, or of a bound.
+NOT_OF_NOW = _words(
+    "best lowest highest worst min minimum max maximum initial previous prior earlier last final first"
+)
+NOT_OF_NOW |= _words("saved target over improvement no")
 # Settings, unless a measured value or an epoch stands beside them: "Steps : 5, Gen Loss Total : 92.3".
 PLURAL_STEPS = _words("steps iters iterations")
 # "20/ 108 batches", "5120/60000 samples"
