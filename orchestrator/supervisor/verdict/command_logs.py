@@ -11,7 +11,6 @@ from orchestrator.supervisor.verdict.rank_reports import RankError, parse_exit_c
 
 TAIL_BYTES = 1 << 16
 LAST_WORDS_CHARS = 200  # after the last exception of a log: "exiting", "done"
-MOST_WORDS_CHARS = 400  # of the last line
 IGNORED_CHARS = 400  # before a traceback: "Exception ignored in: <function ...>"
 _MOST_RANK = 4096
 # A child that a signal ended, in the words of its launcher: subprocess of Python (accelerate), then DeepSpeed's.
@@ -34,35 +33,14 @@ _CHAINED = (
     "During handling of the above exception, another exception occurred:",
 )
 # What torch (today, 2, 1), DeepSpeed, wandb and bars write between the end of a rank and that of its launcher.
-_OF_LAUNCHER = re.compile(
+OF_LAUNCHER = re.compile(
     r"(?:\[rank\d+\]:)?\[?[EWI]\d{4} |\[20[^\]]{1,40}\] (?:torch\.|\[\w{1,20}\] \[launch\.py:)"
     r"|[A-Z]{4,8}:torch\.|\[launch\.py:|wandb: |.{0,200}%\|"
 )
-# Hydra's hint, and a warning of Python's with its line of code.
-_ADDS_NOTHING = re.compile(
-    rf"{_OF_LAUNCHER.pattern}|Set the environment variable HYDRA_FULL_ERROR=1 "
-    r"|[^\n]{0,400}:\d{1,9}: \w{0,60}Warning: |\s{1,40}warnings\.warn\(",
-    re.IGNORECASE,
-)
-# Words of lines that tell of the end alone: "Training failed, see the error above", "[INFO] - Exiting with code 1".
-_WORDS_OF_ENDS = (
-    "error errors info warning critical fatal debug root main __main__ exception traceback "
-    "training train script program process job run worker main group "
-    "exit exits exiting exited quit quitting abort aborting aborted stop stopping stopped terminate terminating terminated "
-    "fail failed failing failure failures crashed done finished end ended bye goodbye "
-    "clean cleaning cleanup close closing destroy destroying shut shutting shutdown down up "
-    "save saving saved checkpoint model state log logs details "
-    "code status with by on at of to in the a an is was and for due because before after above see now please"
-)
-_OF_ENDS = frozenset(_WORDS_OF_ENDS.split())
-_LETTERS = re.compile(r"[^\W\d]+")
-_LONGEST_END_CHARS = 200
-_OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IGNORECASE)
+OF_TRAINING = re.compile(r"\b(?:epoch|step|iter(?:ation)?|loss|batch)\b", re.IGNORECASE)
 _FAILED = re.compile(r"returned non-zero exit status (\d+)")
 _PYTHON_FAILED = "1"  # the status after an exception
 _IGNORED = re.compile(r"Exception ignored (?:in|while)\b")  # "while" since Python 3.14
-_NUMBERS = re.compile(r"\d[\d.]{0,40}")
-_COLOURS = re.compile(r"\x1b\[[0-9;:?]{0,64}[A-Za-z]")
 _RULE = re.compile(r"={20,}")  # torchrun's report stands between two
 # Exceptions of launchers: what they report is the end of a rank.
 OF_LAUNCHERS = frozenset(
@@ -138,25 +116,6 @@ def last_raised(text: str) -> tuple[RankError | None, str]:
     if last is None or _IGNORED.search(text[: last.start].rpartition("\n\n")[2][-IGNORED_CHARS:]):
         return None, text
     return RankError(last.name, last.message, 0, text[last.start : last.end]), text[last.end :]
-
-
-def adds_nothing(behind: str) -> bool:
-    """Whether the text behind an exception leaves it the end: bars, what libraries write, "Training failed"."""
-    lines = _COLOURS.sub("", behind).splitlines()
-    return all(_ADDS_NOTHING.match(line) or _tells_of_end_alone(line) for line in lines)
-
-
-def _tells_of_end_alone(line: str) -> bool:
-    return len(line) <= _LONGEST_END_CHARS and _OF_ENDS.issuperset(_LETTERS.findall(line.lower()))
-
-
-def last_words(text: str) -> str:
-    """The last line of a log without colours; empty if that is a bar or has the numbers of a training."""
-    line = _COLOURS.sub("", text.rstrip().rpartition("\n")[2]).rpartition("\r")[2].strip()
-    if not line.isprintable() or not any(map(str.isalpha, line)) or "%|" in line:
-        return ""
-    is_of_training = _OF_TRAINING.search(line) is not None and len(_NUMBERS.findall(line)) > 1
-    return "" if is_of_training else line[:MOST_WORDS_CHARS]
 
 
 def signal_named(message: str) -> int:
@@ -241,7 +200,7 @@ def _went_on(text: str) -> bool:
         if _RULE.fullmatch(line):
             in_report = not in_report
             continue
-        of_training = not in_report and _OF_TRAINING.search(line) and not _OF_LAUNCHER.match(line)
+        of_training = not in_report and OF_TRAINING.search(line) and not OF_LAUNCHER.match(line)
         if of_training or line.strip().endswith(_CHAINED):
             return True
     return False

@@ -12,7 +12,6 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.ranks.program import EXCEPTION as COMMAND_NOT_STARTED
 from orchestrator.supervisor.verdict import command_logs
-from orchestrator.supervisor.verdict.complaints import last_complaint
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import (
     amounts_of,
@@ -26,6 +25,7 @@ from orchestrator.supervisor.verdict.error_texts import (
     raised_text,
     taken_port,
 )
+from orchestrator.supervisor.verdict.last_words import adds_nothing, last_complaint, last_words
 from orchestrator.supervisor.verdict.rank_reports import RankError
 
 # How argparse, and how click and typer end a script that was called with wrong options.
@@ -274,10 +274,10 @@ def _exited(ending: Ending) -> Verdict | None:
     if rank is None:
         return None
     printed, behind = command_logs.last_raised(ending.tails.get(rank, ""))
-    if printed is not None and command_logs.adds_nothing(behind):  # caught, printed, and then sys.exit(1)
+    if printed is not None and adds_nothing(behind):  # caught, printed, and then sys.exit(1)
         return _judge(ending, rank, printed, raised_text(printed))
     verdict = Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=_codes(ending)[rank]), rank)
-    last_line = command_logs.last_words(behind)
+    last_line = last_words(behind)
     if told := _WRONG_USE.fullmatch(last_line):
         verdict.add(message=told[1][:300].strip())
     elif words := last_complaint(behind) or last_line:
