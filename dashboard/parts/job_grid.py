@@ -11,7 +11,7 @@ from django.db.models import Count, Max, QuerySet, Sum
 from django.utils import timezone
 
 from berth.metric_names import in_loss_order, lower_is_better
-from dashboard.parts.sweep_rows import HOUR_S, curve_of, text_of
+from dashboard.parts.sweep_rows import HOUR_S, DrawnTrial, curve_of, text_of
 from orchestrator.models import FINAL_STATES, Attempt, Job
 from orchestrator.people.usage import used_gpu_s
 from orchestrator.sweeps.core.importance import importance
@@ -23,20 +23,6 @@ LOG_FROM = 100.0  # ratio of the largest to the smallest value
 INDEX = "array index"
 
 
-class DrawnJob(TypedDict):
-    """A job as static/js/sweep.js draws a trial."""
-
-    number: int
-    job: str
-    state: str
-    seq: int
-    value: float | None
-    rung: int | None
-    settings: list[Value | None]
-    reports: list[tuple[int, float | None]]
-    further: list[float]
-
-
 class GridPicture(TypedDict):
     """What the script draws, in the shape of a sweep's picture."""
 
@@ -46,7 +32,7 @@ class GridPicture(TypedDict):
     minimize: bool
     rungs: list[int]
     settings: list[SettingJson]
-    trials: list[DrawnJob]
+    trials: list[DrawnTrial]
     best: list[tuple[float, float]]
     further: list[str]
     front: list[int]
@@ -168,7 +154,7 @@ class JobGrid:
             for name in self.names
         }
 
-    def _drawn(self, row: GridRow, space: Mapping[str, SettingJson]) -> DrawnJob:
+    def _drawn(self, row: GridRow, space: Mapping[str, SettingJson]) -> DrawnTrial:
         step = row.job.step
         reports: list[tuple[int, float | None]] = [] if step is None else [(step, row.value)]
         return {

@@ -159,7 +159,7 @@ def version_of(sweep: Sweep) -> str:
 
 
 class DrawnTrial(TypedDict):
-    """A trial as the script draws it."""
+    """A trial, or a job of an array, as static/js/sweep.js draws it."""
 
     number: int
     job: str
