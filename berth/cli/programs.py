@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
-_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "jupyter"})
+_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun"})
 _RUNNERS = frozenset({"uv", "poetry", "pixi"})
 _MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
 _PYTHON = re.compile(r"python\d{0,2}(?:\.\d{1,3})?")
-_OTHERS = frozenset({"make", "ipython", "julia", "Rscript"})
+_OTHERS = frozenset({"make", "ipython", "jupyter", "julia", "Rscript"})
 _PROGRAMS = _SHELLS | _LAUNCHERS | _RUNNERS | _OTHERS
 _BEFORE_CODE = re.compile(r"-[A-Za-z]{0,5}[mceE]|--module|--eval")  # python -um, julia -e
 _BEFORE_LINE = re.compile(r"-[a-z]{0,9}c")  # bash -lc
@@ -40,8 +40,8 @@ def is_command(folder: Path, words: Sequence[str]) -> bool:
         return False
     if name in _RUNNERS:
         return len(arguments) > 1 and arguments[0] == "run"
-    if name == "jupyter" and arguments:
-        return True
+    if name == "jupyter":
+        return bool(arguments)
     if name in _LAUNCHERS:
         return any(_BEFORE_CODE.fullmatch(word) or _has(folder, word) for word in arguments)
     if name == "make":

@@ -132,9 +132,8 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
         )
     if path.suffix == ".py" and not spec.keys() & {"environment", "python"} and (found := beside(path)):
         spec["environment"] = found
-    links = (
-        _links_of(path) if path.is_dir() else []
-    )  # before the upload: what fails here costs no job its answer
+    # Before the upload: a failure here must not hide the id of a job that was accepted.
+    links = _links_of(path) if path.is_dir() else []
     job = berth.run(path, **spec)
     _tell_links(links)
     return job
