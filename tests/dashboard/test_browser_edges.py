@@ -105,8 +105,9 @@ def test_scrolling_down_a_long_table_reads_each_window_of_it_once(server, open_p
     assert sorted(read) == sorted(set(read))
 
 
+@pytest.mark.parametrize("width", [1440, 390])
 def test_rows_stand_in_their_places_though_answers_come_late_and_one_row_is_ticked(
-    server, open_page, ada, make_job
+    server, open_page, ada, make_job, width
 ):
     make_copies(make_job(name="first", state=JobState.SUCCEEDED), 1_000)
     page = open_page(ada, "/jobs")
@@ -119,7 +120,9 @@ def test_rows_stand_in_their_places_though_answers_come_late_and_one_row_is_tick
 
     for place in (2_000, 4_000, 6_000, 5_000, 4_600):
         page.evaluate(f"scrollTo(0, {place})")
-        page.wait_for_timeout(50)  # the page asks in its next frame
+        page.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )  # it asks in its frame
     for route in reversed(late):
         route.continue_()
     page.unroute("**/jobs/rows?*")
