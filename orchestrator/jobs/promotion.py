@@ -244,7 +244,8 @@ def _paths(paths: Sequence[str]) -> dict[str, str]:
 def _values_at(job: Job, step: int | None) -> dict[str, float]:
     """The last value of each metric up to a step, but for speed, which depends on the machine.
 
-    Values that are not finite, which JSON cannot hold, are left out.  Of a series with more than ``_FINE`` points it is the mean of the last few.
+    Values that are not finite, which JSON cannot hold, are left out. Of a series with more than ``_FINE`` points it is the
+    mean of the last few.
     """
     folder = settings.HOME.job(job.pk).metrics
     if not job.metric_seq:

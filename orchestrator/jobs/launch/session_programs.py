@@ -14,11 +14,11 @@ JUPYTER = "jupyterlab"
 # Packages that bring `python -m jupyterlab`, as requirement lines begin with them.
 _BRINGS_JUPYTER = (JUPYTER, "jupyter-lab", "jupyter")
 LONGEST_SOCKET_BYTES = 107  # of a path that a program can listen on
-# JupyterLab's own build of its browser code, which an image or a wheel brings already: a look whether it is due runs Node
-# twice while the first page waits, 0.8 s.
+# JupyterLab's browser code comes ready-made with its package. A check whether it needs a build runs Node twice while the
+# first page waits.
 _NO_BUILD = {"page_config_data": {"buildAvailable": False, "buildCheck": False}}
-# Folders whose `node_modules` hold language servers, beside those of the workspace and the environment.  Else Jupyter
-# asks npm before it listens, 0.6 s.
+# Folders that may hold `node_modules` with language servers, beside the workspace and the environment. Without them
+# Jupyter asks npm before it listens.
 _NODE_ROOTS = ("/usr/local/lib", "/usr/lib")
 
 

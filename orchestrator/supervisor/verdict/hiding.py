@@ -10,7 +10,7 @@ _SHORTEST = 6  # characters; "1" or "true" as a secret would spoil every text, a
 
 def hider_of(values: Iterable[str]) -> Callable[[str], str]:
     """A function that replaces these values in a text, whole, by lines, and as Python and addresses write them."""
-    from urllib.parse import quote  # late import: the start of a run needs it not
+    from urllib.parse import quote  # late import: the start of a run does not need it
 
     parts = {part for value in values for part in (value, value.strip(), *map(str.strip, value.splitlines()))}
     forms = {
