@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.facts.record import Fact
-from orchestrator.sentences import endings as _words  # registers them  # noqa: F401
-from orchestrator.sentences.table import say
 from orchestrator.supervisor.linux.kernel import become_subreaper
 from orchestrator.supervisor.linux.processes import identify, name_of
 from orchestrator.supervisor.protocol import lease, orders
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import BadLaunch, Launch, read_launch
-from orchestrator.supervisor.protocol.records import Heartbeat, Record, read_record, read_tail, write_record
+from orchestrator.supervisor.protocol.records import Heartbeat, Record, write_record
 from orchestrator.supervisor.ranks import shell
 from orchestrator.supervisor.ranks.command import run_environment
 from orchestrator.supervisor.ranks.run import Run, kill_all_below_us, start
@@ -26,13 +24,8 @@ from orchestrator.supervisor.ranks.stopping import (
     ask_for_stacks,
 )
 from orchestrator.supervisor.startup import ignore_signals, make_folders, read_secrets, take_lock
-from orchestrator.supervisor.verdict import command_logs, rank_reports
-from orchestrator.supervisor.verdict.ending import Ending, rank_rows
-from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
-from orchestrator.supervisor.verdict.hiding import hide_in_errors, hider_of
-from orchestrator.supervisor.verdict.missing import explain_missing
-from orchestrator.supervisor.verdict.rules import classify, ended_by_peers, first_failure
-from orchestrator.supervisor.watch.disk import DiskWatch, is_full
+from orchestrator.supervisor.verdict import rank_reports
+from orchestrator.supervisor.watch.disk import DiskWatch
 from orchestrator.supervisor.watch.finished_files import FinishedFiles
 from orchestrator.supervisor.watch.limits import LimitsWatch
 from orchestrator.supervisor.watch.log_caps import LogCap
@@ -41,8 +34,6 @@ from orchestrator.supervisor.watch.stalls import HangWatch, ReapingWatch
 _TICK_S = 0.1
 _FAST_TICK_S = 0.02  # while a log grows fast compared to its cap
 _STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
-_TAIL_BYTES = 8192
-_MOST_SIGNAL = 64
 _RECORD_TRIES = 60  # one every second
 
 
@@ -67,6 +58,11 @@ def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
     supervision.record_end(infra)
     supervision.give_back_group()
     os.close(lock)
+
+
+def load_what_describes_the_end() -> None:
+    """Load it while the ranks start: a start needs none of it, and an upgrade must not replace it before the end."""
+    from orchestrator.supervisor import exit_record as _loaded  # noqa: F401
 
 
 class Supervision:
@@ -114,6 +110,7 @@ class Supervision:
         self._check_lease()
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, self._secrets))
+            load_what_describes_the_end()
             self._watch(self._run)
 
     def give_up(self, error: BaseException) -> str:
@@ -141,6 +138,29 @@ class Supervision:
             else:
                 return
         # Without a record the lock is freed, and the agent sees a lost attempt.
+
+    def _describe_end(self, infra: str | None) -> Record:
+        from orchestrator.supervisor.exit_record import Seen, describe
+
+        seen = Seen(
+            folder=self._folder,
+            launch=self._launch,
+            limits=self._limits if self._launch else None,
+            run=self._run,
+            top=self._top,
+            cut_short=self._cut_short,
+            stopping=self._stopping,
+            stop_row=self._stop_row,
+            over_disk=self._over_disk,
+            hang=self._hang,
+            unreaped=self._unreaped,
+            caps=self._caps if self._launch else {},
+            secrets=self._secrets,
+            started_at=self._started_at,
+            started_s=self._started_s,
+            infra=infra,
+        )
+        return describe(seen)
 
     def give_back_group(self) -> None:
         """Remove the control group, which is empty now."""
@@ -288,106 +308,6 @@ class Supervision:
         if not self._folder.undying.exists():
             remaining = [{"pid": pid, "name": name_of(pid)} for pid in run.members()]
             write_record(self._folder.undying, {"processes": remaining})
-
-    def _describe_end(self, infra: str | None) -> Record:
-        launch, ended_s = self._launch, time.monotonic()
-        try:
-            ending = self._ending(launch, infra, ended_s) if launch else Ending(0, infra=infra)
-            return self._end_of(ending, ended_s, self._dropped_bytes(launch) if launch else {})
-        except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
-            traceback.print_exc()
-            unread = f"What the run left behind cannot be read: {error}"
-            return self._end_of(Ending(launch.ranks if launch else 0, infra=unread), ended_s, {})
-
-    def _end_of(self, ending: Ending, ended_s: float, dropped_bytes: dict[str, int]) -> Record:
-        """The exit record of an ending, whose kind and words are found here."""
-        verdict = classify(ending)
-        named: Mapping[str, object] = read_record(self._folder.launch) or {}
-        return {
-            "number": named.get("number"),
-            "nonce": named.get("nonce"),
-            "kind": verdict.kind,
-            **verdict.how.as_json(),
-            "detail": say(verdict.how),  # for people who read the record, and for an older server
-            "ranks": rank_rows(ending),
-            "peers_lost": ended_by_peers(ending),
-            "first_failure": first_failure(ending, verdict),
-            "stop": self._stop_row,
-            "started_at": self._started_at,
-            "ended_at": time.time(),
-            "run_s": ended_s - self._started_s,
-            "peak_memory_bytes": self._limits.memory.peak_bytes if self._launch else None,
-            "dropped_bytes": dropped_bytes,
-        }
-
-    def _dropped_bytes(self, launch: Launch) -> dict[str, int]:
-        """Bytes missing from each rank's log: dropped from its middle, or lost while the disk was full."""
-        lost = rank_reports.read_lost_bytes(self._folder, launch.numbers)
-        for name, cap in self._caps.items():
-            try:
-                cap.enforce(at_end=True)  # count what was written since the last look
-            except OSError:
-                traceback.print_exc()
-            if name is not None:
-                lost[name] = lost.get(name, 0) + cap.dropped_bytes
-        return {str(rank): count for rank, count in lost.items() if count}
-
-    def _ending(self, launch: Launch, infra: str | None, now_s: float) -> Ending:
-        folder, ranks = self._folder, launch.numbers
-        group = self._run.group if self._run else None
-        finished = rank_reports.read_finished(folder, ranks)
-        hide = hider_of(self._secrets.values())
-        errors = rank_reports.read_errors(folder, ranks)
-        limits, memory = self._limits, self._limits.memory
-        tails = {rank: hide(read_tail(folder.log(rank), _TAIL_BYTES)) for rank in ranks}
-        words = " ".join([*(error.message for error in errors.values()), *tails.values()])
-        codes = rank_reports.read_exit_codes(folder, ranks) if launch.torchrun or launch.ranks > 1 else {}
-        top = None if self._cut_short else _top_code(self._top, launch, finished)
-        # bubblewrap's own words stand where the command's would.
-        no_sandbox = (
-            launch.image is not None
-            and launch.is_command
-            and bool(top)
-            and command_logs.is_of_sandbox(tails.get(0, ""))
-        )
-        if launch.is_command and top and not errors:
-            codes, errors = command_logs.read(read_tail(folder.log(0), command_logs.TAIL_BYTES))
-        errors = hide_in_errors(hide, errors)
-        return Ending(
-            max([launch.ranks, *(rank + 1 - launch.first_rank for rank in [*codes, *errors])]),
-            first_rank=launch.first_rank,
-            top=top,
-            torchrun=launch.torchrun,
-            finished=finished,
-            errors=errors,
-            codes=codes,
-            stop_reason=self._stopping.reason if self._stopping else None,
-            stop_heard=self._stopping.heard if self._stopping else False,
-            stop_outlasted_s=self._stopping.outlasted_s if self._stopping else None,
-            infra=infra,
-            over_memory=limits.over_memory or memory.killed_at_limit(group),
-            over_limit=limits.over_limit or self._over_disk,
-            at_limit=limits.met_processes(self._run, words)
-            or explain_hidden_path(launch, errors.values())
-            or explain_missing(launch, errors.values()),
-            hang=self._hang,
-            unreaped=self._unreaped,
-            oom_killed=memory.kernel_was_killing(now_s, group),
-            disk_full=is_full(launch.work),
-            started_ranks=0 if no_sandbox else sum(folder.log(rank).exists() for rank in ranks),
-            left=rank_reports.read_left(folder, ranks),
-            tails=tails,
-            launcher_tail=tails[0] if no_sandbox else hide(read_tail(folder.launcher_log, _TAIL_BYTES)),
-        )
-
-
-def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:
-    """Translate bubblewrap's exit code: like a shell it reports signal n as 128 + n, but a script may use that code."""
-    if code is None or not 128 < code <= 128 + _MOST_SIGNAL:
-        return code
-    if launch.level == 0:  # only a shell's
-        return 128 - code if launch.is_command else code
-    return code if launch.ranks == 1 and not launch.torchrun and finished.get(0) == code else 128 - code
 
 
 def _log_caps(folder: AttemptFolder, launch: Launch) -> dict[int | None, LogCap]:

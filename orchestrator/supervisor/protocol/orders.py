@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 import signal
 import time
 
@@ -116,7 +115,7 @@ def order_profile(folder: AttemptFolder) -> str:
 
 def order_shell(folder: AttemptFolder) -> str:
     """Ask for a way into the run; returns the token of its socket, or of the record that says why there is none."""
-    token = secrets.token_urlsafe(24)
+    token = os.urandom(24).hex()  # `secrets` costs each supervisor 4 ms at its start
     _add(folder, {"order": "shell", "token": token})
     return token
 
