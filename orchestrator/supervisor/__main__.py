@@ -1,6 +1,7 @@
 """Runs the supervisor of one attempt: ``PYTHON -I -S .../orchestrator/supervisor [--detach] ATTEMPT_FOLDER``.
 
-Reads secrets as one JSON object from standard input.
+Reads secrets as one JSON object from standard input.  With ``--nursery`` forks one for each request on the socket that is
+its standard input; what follows that word only makes room for the command lines of the supervisors.
 """
 
 import os
@@ -14,11 +15,20 @@ def main(arguments: list[str]) -> int:
             os._exit(0)
         os.setsid()
         arguments = arguments[1:]
-    if len(arguments) != 1:
+    nursery = arguments[:1] == ["--nursery"]
+    if len(arguments) != 1 and not nursery:
         sys.stderr.write("usage: python -m orchestrator.supervisor [--detach] ATTEMPT_FOLDER\n")
         return 2
     here = os.path.abspath(__file__)  # noqa: PTH100 -- before pathlib is loaded
     sys.path.insert(0, here.rsplit("/", 3)[0])  # started by path with -I, Python would not find our packages
+
+    if nursery:
+        import socket
+
+        from orchestrator.supervisor.nursery import serve
+
+        serve(socket.socket(fileno=0), here)
+        return 0
 
     from pathlib import Path
 

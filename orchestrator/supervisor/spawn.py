@@ -1,12 +1,17 @@
 """Starts a detached supervisor from a long-lived worker."""
 
+import atexit
 import fcntl
 import json
 import os
 import re
+import socket
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from orchestrator.supervisor.linux.scopes import scope_command, scope_environment
@@ -16,8 +21,11 @@ from orchestrator.supervisor.protocol.records import read_record, read_tail
 _PROGRAM = Path(__file__).with_name("__main__.py")
 _DEADLINE_S = 2.0
 _POLL_S = 0.001
+_TITLE_BYTES = 4096  # of a command line, for the longest path
+_ANSWER_BYTES = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_Way = Callable[[int, int], bool]  # starts a supervisor with the descriptors of its log and of its secrets
 
 
 class SpawnFailed(Exception):
@@ -28,8 +36,9 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
     """Start the attempt's supervisor and return its pid once it has written its identity.
 
     The supervisor is not our child: it leaves no zombie, and survives the end of this process and its session.  Where
-    systemd runs the machine it is in a scope of its own, so that it survives the end of our service as well.  If
-    the attempt has a supervisor already, starts nothing and returns the pid of that one.
+    systemd runs the machine it is in a scope of its own, so that it survives the end of our service as well;
+    elsewhere it comes from this process's nursery.  If the attempt has a supervisor already, starts nothing and returns
+    the pid of that one.
 
     Raises:
         SpawnFailed: the supervisor did not appear within two seconds.
@@ -38,9 +47,12 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
     folder.logs.mkdir(mode=0o700, exist_ok=True)
     command = [python, "-I", "-S", str(_PROGRAM), "--detach", str(folder.root)]
     in_scope = scope_command(_scope_name(folder), command)
-    if in_scope is None or not _run(folder, in_scope, secrets, scope_environment()):
-        # A manager that refuses the scope must not keep a job from starting.
-        _run(folder, command, secrets, {})
+    ways: list[_Way] = [partial(_start_directly, command, {})]
+    if in_scope is None:
+        ways.insert(0, partial(_start_in_nursery, python, folder))
+    else:  # a manager that refuses the scope must not keep a job from starting
+        ways.insert(0, partial(_start_directly, in_scope, scope_environment()))
+    any(_start(folder, secrets, way) for way in ways)
     return _wait_for_identity(folder)
 
 
@@ -62,33 +74,100 @@ def _scope_name(folder: AttemptFolder) -> str:
     return f"berth-{_UNSAFE.sub('-', f'{job}-{number}')}-{os.getpid()}-{time.monotonic_ns()}"
 
 
-def _run(
-    folder: AttemptFolder, command: list[str], secrets: Mapping[str, str], variables: Mapping[str, str]
-) -> bool:
-    """Start the supervisor, which leaves for the background once it has forked; False if it did not start."""
-    with folder.supervisor_log.open("ab") as log:
-        # Inherited with the log: free once neither we nor the supervisor are there.
-        fcntl.flock(log, fcntl.LOCK_SH)
-        started = subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
-            command,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env={"PATH": os.environ.get("PATH", _SYSTEM_PATH), "LANG": "C.UTF-8", **variables},
-            start_new_session=True,
-        )
-    _send_secrets(started, secrets)
+def _start(folder: AttemptFolder, secrets: Mapping[str, str], way: _Way) -> bool:
+    """Start the supervisor, which leaves for the background, and hand it the secrets; False if it did not start."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb", buffering=0) as pipe:
+        with os.fdopen(reading, "rb") as theirs, folder.supervisor_log.open("ab") as log:
+            # Inherited with the log: free once neither we nor the supervisor are there.
+            fcntl.flock(log, fcntl.LOCK_SH)
+            if not way(log.fileno(), theirs.fileno()):
+                return False
+        left = memoryview(json.dumps(dict(secrets)).encode())
+        with suppress(BrokenPipeError):  # it ended unread: another supervisor has the attempt, or it failed
+            while left:
+                left = left[pipe.write(left) :]
+    return True
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", _SYSTEM_PATH), "LANG": "C.UTF-8"}
+
+
+def _start_directly(command: list[str], variables: Mapping[str, str], log: int, secrets: int) -> bool:
+    started = subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
+        command,
+        stdin=secrets,
+        stdout=log,
+        stderr=log,
+        cwd="/",
+        env={**_environment(), **variables},
+        start_new_session=True,
+    )
     return started.wait() == 0
 
 
-def _send_secrets(started: subprocess.Popen[bytes], secrets: Mapping[str, str]) -> None:
-    assert started.stdin is not None  # noqa: S101 -- requested as a pipe
-    try:
-        with started.stdin as pipe:
-            pipe.write(json.dumps(dict(secrets)).encode())
-    except BrokenPipeError:
-        pass  # exited without reading: another supervisor has the attempt, or it failed
+class _Nursery:
+    """Our end of a process that forks supervisors; it ends with us."""
+
+    def __init__(self, python: str) -> None:
+        self.python, self.owner = python, os.getpid()
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests.settimeout(_DEADLINE_S)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
+                [python, "-I", "-S", str(_PROGRAM), "--nursery", " " * _TITLE_BYTES],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+
+    def start(self, folder: AttemptFolder, log: int, secrets: int) -> None:
+        """Return once the supervisor of ``folder`` is on its own.
+
+        Raises:
+            OSError: the nursery is gone, or does not answer.
+        """
+        socket.send_fds(self._requests, [os.fsencode(folder.root)], [log, secrets])
+        if not self._requests.recv(_ANSWER_BYTES):
+            raise ConnectionResetError("The nursery of supervisors has ended.")
+
+    def end(self) -> None:
+        self._requests.close()
+        if self.owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+
+_nursery: _Nursery | None = None
+_nursery_lock = threading.Lock()
+
+
+def _start_in_nursery(python: str, folder: AttemptFolder, log: int, secrets: int) -> bool:
+    """Start the supervisor in the nursery of this process; False, with the nursery ended, if it does not answer."""
+    global _nursery
+    with _nursery_lock:
+        if _nursery is not None and (_nursery.python, _nursery.owner) != (python, os.getpid()):
+            end_nursery()
+        if _nursery is None:
+            _nursery = _Nursery(python)
+        try:
+            _nursery.start(folder, log, secrets)
+        except OSError:
+            end_nursery()
+            return False
+        return True
+
+
+@atexit.register
+def end_nursery() -> None:
+    """End the process that the next supervisors would come from; those that came stay."""
+    global _nursery
+    if _nursery is not None:
+        _nursery.end()
+        _nursery = None
 
 
 def _wait_for_identity(folder: AttemptFolder) -> int:

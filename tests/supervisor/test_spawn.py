@@ -1,6 +1,7 @@
 """Starting a supervisor that nobody looks after."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.supervisor.linux import scopes
-from orchestrator.supervisor.linux.processes import children, environ
+from orchestrator.supervisor.linux.processes import children, descendants, environ
 from orchestrator.supervisor.liveness import Liveness, liveness
 from orchestrator.supervisor.protocol.orders import order_stop
 from orchestrator.supervisor.protocol.records import read_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
-from tests.supervisor.conftest import REPOSITORY, Attempt
+from tests.supervisor.conftest import PROGRAM, REPOSITORY, Attempt
 from tests.waiting import wait_until
 
 MakeAttempt = Callable[..., Attempt]
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(3600)"
 
 
 def end(attempt: Attempt) -> None:
@@ -25,15 +27,27 @@ def end(attempt: Attempt) -> None:
     wait_until(lambda: liveness(attempt.folder) is Liveness.ENDED)
 
 
+def nursery_after(attempt: Attempt) -> int:
+    """The process that supervisors come from, after one has come and gone."""
+    spawn(attempt.folder, python=sys.executable, secrets={})
+    wait_until(attempt.folder.exit.exists)
+    (nursery,) = children(os.getpid())
+    return nursery
+
+
+def open_files(pid: int) -> set[str]:
+    return {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+
+
 def test_spawn_returns_the_supervisor_and_leaves_no_child(make_attempt: MakeAttempt, level: int) -> None:
-    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)", level=level)
-    before = children(os.getpid())
+    attempt = make_attempt(WAITS, level=level)
+    nursery = nursery_after(make_attempt(""))
 
     pid = spawn(attempt.folder, python=sys.executable, secrets={"KEY": "value"})
 
     assert (read_record(attempt.folder.supervisor) or {})["pid"] == pid
     assert os.getsid(pid) == pid
-    assert children(os.getpid()) == before
+    assert descendants(os.getpid()) == [nursery]
     assert not [entry for entry in environ(pid) if not entry.startswith((b"PATH=", b"LANG=")) and entry]
     attempt.wait_for_line("ready")
     assert liveness(attempt.folder) is Liveness.ALIVE
@@ -49,9 +63,61 @@ def test_secrets_larger_than_a_pipe_arrive(make_attempt: MakeAttempt) -> None:
     assert attempt.log() == "200000\n"
 
 
+def test_lists_of_processes_show_a_supervisor_with_its_attempt(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(WAITS)
+
+    pid = spawn(attempt.folder, python=sys.executable, secrets={})
+
+    shown = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+    assert shown == f"{sys.executable} -I -S {PROGRAM} {attempt.folder.root}"
+    end(attempt)
+
+
+def test_nursery_keeps_nothing_of_an_attempt(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(WAITS)
+    nursery = nursery_after(make_attempt(""))
+    before = open_files(nursery)
+
+    spawn(attempt.folder, python=sys.executable, secrets={"KEY": "value"})
+
+    assert open_files(nursery) == before
+    end(attempt)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_attempts_start_without_the_nursery_too(make_attempt: MakeAttempt, number: int) -> None:
+    nursery = nursery_after(make_attempt(""))
+    os.kill(nursery, number)
+
+    first, second = make_attempt("print('first')"), make_attempt("print('second')")
+    for attempt in (first, second):
+        spawn(attempt.folder, python=sys.executable, secrets={})
+        wait_until(attempt.folder.exit.exists)
+
+    assert (first.log(), second.log()) == ("first\n", "second\n")
+    assert nursery not in children(os.getpid())  # the second attempt came from a new one
+    assert len(children(os.getpid())) == 1
+
+
+def test_process_that_was_forked_has_a_nursery_of_its_own(make_attempt: MakeAttempt) -> None:
+    ours = nursery_after(make_attempt(""))
+    attempt = make_attempt("print('ready')")
+
+    if (fork := os.fork()) == 0:
+        try:
+            spawn(attempt.folder, python=sys.executable, secrets={})
+        finally:
+            os._exit(0)
+    os.waitpid(fork, 0)
+
+    wait_until(attempt.folder.exit.exists)
+    assert attempt.log() == "ready\n"
+    assert nursery_after(make_attempt("")) == ours
+
+
 @pytest.mark.code("F08")
 def test_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt) -> None:
-    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)")
+    attempt = make_attempt(WAITS)
 
     first = spawn(attempt.folder, python=sys.executable, secrets={})
     second = spawn(attempt.folder, python=sys.executable, secrets={})
@@ -64,16 +130,25 @@ def test_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt) ->
 
 @pytest.mark.code("F09")
 def test_the_supervisor_outlives_the_process_that_spawned_it(make_attempt: MakeAttempt) -> None:
-    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)")
+    attempt = make_attempt(WAITS)
     program = (
         "import os, sys, signal\nfrom pathlib import Path\n"
         "from orchestrator.supervisor.protocol.folder import AttemptFolder\nfrom orchestrator.supervisor.spawn import spawn\n"
         f"spawn(AttemptFolder(Path({str(attempt.folder.root)!r})), python=sys.executable, secrets={{}})\n"
+        "from orchestrator.supervisor.linux.processes import children\nprint(*children(os.getpid()), flush=True)\n"
         "os.killpg(0, signal.SIGKILL)"
     )
 
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, start_new_session=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
 
+    nursery = int(ended.stdout)
+    wait_until(lambda: not Path(f"/proc/{nursery}").exists())
     attempt.wait_for_line("ready")
     assert liveness(attempt.folder) is Liveness.ALIVE
     end(attempt)

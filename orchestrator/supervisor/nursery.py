@@ -1,0 +1,77 @@
+"""A process that has loaded what a supervisor needs, and forks one for each attempt.
+
+Loading takes a supervisor some 50 ms of a processor and 15 MB; a fork takes 2 ms and shares that memory.  The process
+belongs to the one that started it (``spawn``) and ends with it; its supervisors do not.  It reads no secret: the pipe that
+holds them passes through it.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from orchestrator.supervisor import exit_record as _loaded  # for the supervisors  # noqa: F401
+from orchestrator.supervisor.linux.kernel import show_as
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.ranks.child import IGNORED_BY_SUPERVISOR
+from orchestrator.supervisor.supervise import supervise
+
+_LONGEST_BYTES = 1 << 16
+_DESCRIPTORS = 2  # the log, and the pipe of secrets
+_ONLY_OURS = 3  # the first descriptor behind standard input, output and error
+
+
+def serve(requests: socket.socket, program: str) -> None:
+    """Answer each request once its supervisor is on its own, until the other end of the socket is closed.
+
+    Args:
+        requests: packets that hold an attempt's folder, with the descriptors of the supervisor's log and secrets.
+        program: path of the supervisor's program, which lists of processes show.
+    """
+    for number in IGNORED_BY_SUPERVISOR:  # as a supervisor does: our owner ends us
+        signal.signal(number, signal.SIG_IGN)
+    gc.freeze()  # or the first collection of each supervisor would copy what it shares
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_BYTES, _DESCRIPTORS)
+        if not request:
+            return
+        if len(descriptors) == _DESCRIPTORS:
+            _fork(os.fsdecode(request), descriptors, program)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(b"started")
+
+
+def _fork(folder: str, descriptors: list[int], program: str) -> None:
+    """Fork a supervisor that is not our child."""
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        return
+    try:
+        if os.fork() == 0:
+            _become_supervisor(folder, descriptors, program)
+    finally:
+        os._exit(0)
+
+
+def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        log, secrets = descriptors
+        for number, descriptor in enumerate((secrets, log, log)):
+            os.dup2(descriptor, number)
+        os.closerange(_ONLY_OURS, max(descriptors) + 1)
+        show_as([sys.executable, "-I", "-S", program, folder])
+        supervise(AttemptFolder(Path(folder)), secrets_fd=0)
+        status = 0
+    except BaseException:  # noqa: BLE001 -- nobody is above us; `spawn` reads the log
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
