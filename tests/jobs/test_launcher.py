@@ -471,7 +471,8 @@ def save_folder(folder: JobFolder, name: str) -> Path:
 def collect(folder: JobFolder) -> None:
     collector = Collector(folder, 1, None, lambda _: None)
     collector.settle_s = 0
-    assert collector.take(lambda: True, last=False).taken
+    look = collector.take(lambda: True, last=False)
+    assert look.taken, look
 
 
 def test_a_checkpoint_that_is_a_folder_is_named_as_the_folder_and_put_back_as_a_whole(placed, home):
