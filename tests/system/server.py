@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 STATIC, DATABASE = "static", "db.sqlite3"  # in a state folder
 EVERY_S = 0.05  # how often to ask at most
+PORTS = range(10_000, 32_000)
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
 COMMANDS = {
@@ -120,9 +122,16 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free together with the next one, which a server gives to sessions.
+
+    Below those that the kernel gives to connections: one of these could take it before the server does.
+    """
+    while True:
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with contextlib.suppress(OSError), socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 class Server:
