@@ -92,6 +92,16 @@ def stop_supervisor(field: Field) -> str:
     return _stop(field, pids, 6, f"supervisor of {job}")
 
 
+def kill_nursery(field: Field) -> str:
+    """The next supervisor has to come from elsewhere, those that run stay."""
+    kill(field.server.nurseries())
+    return "SIGKILL nurseries of supervisors"
+
+
+def stop_nursery(field: Field) -> str:
+    return _stop(field, field.server.nurseries(), 6, "nurseries of supervisors")
+
+
 def kill_rank(field: Field) -> str:
     job, ranks = _of_victim(field, Server.ranks)
     kill(ranks[-1:])
@@ -349,6 +359,8 @@ FAULTS: tuple[tuple[int, Fault], ...] = (
     (4, kill_supervisor),
     (1, end_supervisor),
     (2, stop_supervisor),
+    (2, kill_nursery),
+    (2, stop_nursery),
     (6, kill_rank),
     (2, stop_rank),
     (2, kill_services),

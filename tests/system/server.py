@@ -372,6 +372,15 @@ class Server:
             if "supervisor/__main__.py" in command and folder in command
         ]
 
+    def nurseries(self) -> list[int]:
+        """The processes from which the worker's next supervisors come."""
+        workers = self.service("worker")
+        return [
+            pid
+            for pid, command, _ in processes()
+            if "supervisor/__main__.py\0--nursery" in command and parent(pid) in workers
+        ]
+
     def service(self, name: str) -> list[int]:
         """The pids of one of our services, children included, parents first."""
         if name == "redis":  # it writes a title over its command line and environment
@@ -429,6 +438,13 @@ def processes() -> list[tuple[int, str, list[str]]]:
             if command:  # zombies have none
                 found.append((int(entry.name), command, environ))
     return found
+
+
+def parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
 
 
 def alive(pids: Iterable[int]) -> list[int]:

@@ -56,6 +56,26 @@ for step in range(start + 1, 100_000):
 # Of the run itself
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_jobs_run_and_start_without_the_process_that_supervisors_come_from(
+    server: Server, number: int
+) -> None:
+    running = server.submit(COUNTER)
+    server.wait_for_line(running, "step 1 ")
+    (supervisor,) = server.supervisors(running)
+    nurseries = server.nurseries()
+    assert supervisor not in nurseries
+
+    kill(nurseries, number)
+    try:
+        assert server.wait_for_end(server.submit("print('started')\n"))["state"] == "succeeded"
+    finally:
+        kill(nurseries, signal.SIGCONT)
+
+    assert nurseries
+    assert server.supervisors(running) == [supervisor]
+
+
 def test_f17_a_killed_rank_of_two_resumes_from_the_checkpoint(server: Server) -> None:
     job = train(server, gpus=2)
     server.wait_for_line(job, "step 70 ")
