@@ -1,8 +1,9 @@
 """Entry of every rank: ``PYTHON -u entry.py SCRIPT ARGS...``.  Standard library only; docs/protocol.md, rule 9.
 
-Behaves like ``python SCRIPT ARGS...``; with ``-m MODULE`` for SCRIPT, like ``python -m MODULE ARGS...``.  In addition it opens the rank's log, records the exception that ended
-the script in torchrun's format, marks that the script returned, and exits without the interpreter's
-finalisation, in which torch aborts in up to two of three otherwise finished gloo runs.
+Behaves like ``python SCRIPT ARGS...``; with ``-m MODULE`` for SCRIPT, like ``python -m MODULE ARGS...``.  In addition
+it opens the rank's log, records the exception that ended the script in torchrun's format, marks that the script
+returned, and exits without the interpreter's finalisation, in which torch aborts in up to two of three otherwise
+finished gloo runs.
 """
 
 # No pathlib: importing it would double the time to the script's first line.
@@ -10,17 +11,20 @@ finalisation, in which torch aborts in up to two of three otherwise finished glo
 
 from __future__ import annotations  # an image may have a Python older than ours, which would evaluate them
 
-import _thread
-import errno
-import io
 import os
 import sys
 from types import CodeType, ModuleType, TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-_FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
-_RANK = os.environ.get("RANK", "0")
-_PID = os.getpid()
+_HERE = os.path.dirname(os.path.abspath(__file__))
+if TYPE_CHECKING:
+    from training.rank import FOLDER, PID, RANK, log
+else:  # under a name of ours: the script may have a package of its own that is called training
+    _rooms = ModuleType("_berth_rooms")
+    _rooms.__path__ = [_HERE]
+    sys.modules[_rooms.__name__] = _rooms
+    from _berth_rooms.rank import FOLDER, PID, RANK, log
+
 _FILES_WITHIN_S = 10.0
 _LEAVES_WITHIN_S = 0.5
 # Packages with functions that a room of ours wraps, once the script imports one of them.
@@ -46,9 +50,9 @@ _TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "ultral
 
 def main(argv: list[str]) -> NoReturn:
     """Run the script or module of ``argv`` to its end; never returns."""
-    if _FOLDER is not None:
-        _open_log(f"{_FOLDER}/logs/rank{_RANK}.log")
-        _watch_forks(_FOLDER)
+    if FOLDER is not None:
+        log.redirect_to(f"{FOLDER}/logs/rank{RANK}.log")
+        _watch_forks(FOLDER)
     _prepare()
     is_module = argv[0] == "-m"
     module = _become_main(argv[1:] if is_module else argv, is_module=is_module)
@@ -65,91 +69,6 @@ def main(argv: list[str]) -> NoReturn:
         _fail(error)
     _wind_down(code)
     _end(code)
-
-
-def _open_log(path: str) -> None:
-    """Open the log before anything else, so that all later errors are in it."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-    _PatientLog.losses = _LossCount(path.removesuffix(".log") + ".lost")
-    sys.stdout = _patient(sys.stdout, 1)
-    sys.stderr = _patient(sys.stderr, 2)
-
-
-class _PatientLog(io.FileIO):
-    """A log that drops lines while the disk is full, so that a ``print`` does not end the training."""
-
-    lost_bytes = 0  # not yet mentioned in the log
-    losses: _LossCount | None = None
-
-    def write(self, data: Any, /) -> int:
-        view = memoryview(data).cast("B")
-        size, done = view.nbytes, 0
-        try:
-            if self.lost_bytes:
-                super().write(b"\n[berth: %d bytes were not logged, the disk was full]\n" % self.lost_bytes)
-                self.lost_bytes = 0
-            # On the last free block of a disk, only a part is written.
-            while done < size and (written := super().write(view[done:])):
-                done += written
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self.lost_bytes += size - done
-            if self.losses is not None:
-                self.losses.add(size - done)
-            return size
-        return done
-
-
-class _LossCount:
-    """Counts the bytes that a rank could not log, in a file allocated before the disk was full.
-
-    The log itself cannot mention them if the run ends, or is killed, while the disk is full.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._new_bytes = 0  # not in the file yet
-        self._lock = _thread.RLock()
-        os.register_at_fork(after_in_child=self._begin_in_child)
-        self._change(os.O_CREAT)
-
-    def add(self, lost_bytes: int) -> None:
-        with self._lock:
-            self._new_bytes += lost_bytes
-            if self._new_bytes:
-                self._change()
-
-    def _begin_in_child(self) -> None:
-        self._lock = _thread.RLock()
-        self._new_bytes = 0
-
-    def _change(self, flags: int = 0) -> None:
-        """Add new bytes to the file; after a failure the next loss, or the end, retries."""
-        try:
-            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
-        except OSError:
-            return
-        try:
-            os.lockf(fd, os.F_TLOCK, 0)  # forked children log as well; never wait
-            total = int(os.pread(fd, 20, 0) or b"0") + self._new_bytes
-            os.pwrite(fd, b"%020d\n" % total, 0)
-        except (OSError, ValueError):
-            return
-        else:
-            self._new_bytes = 0
-        finally:
-            os.close(fd)
-
-
-def _patient(stream: Any, descriptor: int) -> io.TextIOWrapper:
-    """Wrap the descriptor like ``python -u`` does, over a patient log."""
-    log = _PatientLog(descriptor, "wb", closefd=False)
-    log.name = stream.name
-    return io.TextIOWrapper(log, stream.encoding, stream.errors, "\n", write_through=True)
 
 
 def _prepare() -> None:
@@ -176,7 +95,7 @@ def join_command() -> None:
 
 def _watch_imports() -> None:
     """Read what trackers get, let known trainers resume and steps be profiled, unless the job's owner does not want it."""
-    if _FOLDER is None:
+    if FOLDER is None:
         return
     if os.environ.get("TRACKER_TEE") != "off":
         told = "read what trackers get"
@@ -209,10 +128,6 @@ class _Finder:
 
 def _load(room: str) -> Any:
     """The hook of a room, by its folder: the script may have a module of its own that is called training."""
-    if "_berth_rooms" not in sys.modules:
-        package = ModuleType("_berth_rooms")
-        package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
-        sys.modules[package.__name__] = package
     name = f"_berth_rooms.{room}.hook"
     __import__(name)
     return sys.modules[name]
@@ -220,7 +135,7 @@ def _load(room: str) -> Any:
 
 def _metrics_file() -> str | None:
     """Where the trackers' values go: of rank 0 only, as those that a script reports itself."""
-    return os.environ.get("BERTH_METRICS_FILE") if _RANK == "0" else None
+    return os.environ.get("BERTH_METRICS_FILE") if RANK == "0" else None
 
 
 def _die_with_parent() -> None:
@@ -279,11 +194,10 @@ def _become_main(argv: list[str], *, is_module: bool) -> ModuleType:
     sys.modules["__main__"] = module
     sys.argv = argv
     sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(argv[0]))
-    here = os.path.dirname(os.path.abspath(__file__))
     if os.path.isdir(f"{sys.path[0]}/training"):
-        _load_file(f"{here}/own_name.py").prefer(f"{sys.path[0]}/training")
+        _load_file(f"{_HERE}/own_name.py").prefer(f"{sys.path[0]}/training")
     # Makes `training` importable; last on the path, so that the user's own modules win.
-    sys.path.append(os.path.dirname(here))
+    sys.path.append(os.path.dirname(_HERE))
     return module
 
 
@@ -293,12 +207,11 @@ def _module_to_run(argv: list[str], module: ModuleType, *, is_module: bool) -> s
     A program of this library keeps its name unless the job's code has a package called ``training`` as well, in
     which both would look for their modules.
     """
-    here = os.path.dirname(os.path.abspath(__file__))
-    own_name = f"{here}/own_name.py"
+    own_name = f"{_HERE}/own_name.py"
     if is_module:
         is_named_so = argv[1].partition(".")[0] == "training"
         return str(_load_file(own_name).of_module(argv[1])) if is_named_so else argv[1]
-    if module.__file__ != f"{here}/__main__.py" or len(argv) < 2:
+    if module.__file__ != f"{_HERE}/__main__.py" or len(argv) < 2:
         return ""
     return str(_load_file(own_name).of_runner(argv[1]))
 
@@ -343,7 +256,7 @@ def _exit_code(request: SystemExit) -> int:
         return 0
     if isinstance(request.code, int):
         return request.code & 0xFF
-    if os.getpid() == _PID:
+    if os.getpid() == PID:
         request.__traceback__ = _without_us(request.__traceback__)
         _record(request)
     sys.stderr.write(f"{request.code}\n")
@@ -353,7 +266,7 @@ def _exit_code(request: SystemExit) -> int:
 def _fail(error: BaseException) -> NoReturn:
     """Record and print the exception without our own frames, then exit."""
     error.__traceback__ = _without_us(error.__traceback__)
-    if os.getpid() == _PID:
+    if os.getpid() == PID:
         _record(error)
     sys.excepthook(type(error), error, error.__traceback__)
     if isinstance(error, KeyboardInterrupt):
@@ -390,7 +303,7 @@ def _record(error: BaseException) -> None:
             }
         }
     )
-    paths = [f"{_FOLDER}/errors/rank{_RANK}.json"] if _FOLDER is not None else []
+    paths = [f"{FOLDER}/errors/rank{RANK}.json"] if FOLDER is not None else []
     paths += filter(None, [os.environ.get("TORCHELASTIC_ERROR_FILE")])
     for path in paths:
         _write_whole(path, text)
@@ -441,11 +354,10 @@ def _leave_process_group() -> None:
 def _end(code: int, *, finished: bool = True) -> NoReturn:
     _write_out_files()
     _flush()
-    if _PatientLog.losses is not None:
-        _PatientLog.losses.add(0)
+    log.write_losses()
     # A child forked by the script gets here too, but it is not the rank.
-    if finished and _FOLDER is not None and os.getpid() == _PID:
-        _write_whole(f"{_FOLDER}/finished/rank{_RANK}", f"{code}\n")
+    if finished and FOLDER is not None and os.getpid() == PID:
+        _write_whole(f"{FOLDER}/finished/rank{RANK}", f"{code}\n")
     os._exit(code)
 
 
@@ -459,10 +371,10 @@ def _watch_forks(folder: str) -> None:
     really_exit = os._exit
 
     def exit_now(status: int) -> NoReturn:
-        if status == 0 and forks and os.getpid() == _PID:
+        if status == 0 and forks and os.getpid() == PID:
             try:
                 if count := _count_daemons():
-                    _write_whole(f"{folder}/finished/left{_RANK}", f"{count}\n")
+                    _write_whole(f"{folder}/finished/left{RANK}", f"{count}\n")
             finally:
                 really_exit(status)
         really_exit(status)
@@ -494,7 +406,7 @@ def _copies() -> list[int]:
     """Processes that were forked from this one and live; programs that they executed have other arguments."""
     own = _start_of("self")
     names = os.listdir("/proc")  # noqa: PTH208 -- names alone
-    pids = (name for name in names if name.isdigit() and int(name) != _PID)
+    pids = (name for name in names if name.isdigit() and int(name) != PID)
     return [] if own is None else [int(pid) for pid in pids if _start_of(pid) == own]
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,6 +118,7 @@ threading.Thread(target=full.write, args=(bytes(1 << 20),), daemon=True).start()
 time.sleep(0.2)
 """
     entry = (ENTRY.read_text()).replace("_FILES_WITHIN_S = 10.0", "_FILES_WITHIN_S = 0.2")
+    shutil.copytree(ENTRY.parent / "rank", tmp_path / "rank")
     (tmp_path / "entry.py").write_text(entry)
     (tmp_path / "train.py").write_text(script)
 
