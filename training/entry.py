@@ -18,33 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 if TYPE_CHECKING:
-    from training.rank import FOLDER, RANK, daemons, ending, log
+    from training.rank import FOLDER, RANK, daemons, ending, imports, log
 else:  # under a name of ours: the script may have a package of its own that is called training
     _rooms = ModuleType("_berth_rooms")
     _rooms.__path__ = [_HERE]
     sys.modules[_rooms.__name__] = _rooms
-    from _berth_rooms.rank import FOLDER, RANK, daemons, ending, log
+    from _berth_rooms.rank import FOLDER, RANK, daemons, ending, imports, log
 
 _OURS = (__file__, ending.__file__, "<frozen runpy>")
-# Packages with functions that a room of ours wraps, once the script imports one of them.
-_TRACKERS = frozenset(
-    {
-        "wandb",
-        "trackio",
-        "mlflow",
-        "comet_ml",
-        "aim",
-        "clearml",
-        "tensorboardX",
-        "lightning",
-        "lightning_fabric",
-        "pytorch_lightning",
-        "stable_baselines3",
-    }
-)
-_TORCH_TRACKER = "torch.utils.tensorboard"
-_OPTIMIZERS = "torch.optim.optimizer"
-_TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "ultralytics"})
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -82,61 +63,8 @@ def _prepare() -> None:
         faulthandler.register(signal.SIGUSR2, all_threads=True)
     fraction = os.environ.pop("BERTH_GPU_MEMORY_FRACTION", None)
     if fraction is not None:
-        _limit_gpu_memory(float(fraction))
-    _watch_imports()
-
-
-def join_command() -> None:
-    """What a Python that a job's command starts has of a rank; other processes of the command inherit the settings."""
-    fraction = os.environ.get("BERTH_GPU_MEMORY_FRACTION")
-    if fraction is not None:
-        _limit_gpu_memory(float(fraction))
-    _watch_imports()
-
-
-def _watch_imports() -> None:
-    """Read what trackers get, let known trainers resume and steps be profiled, unless the job's owner does not want it."""
-    if FOLDER is None:
-        return
-    if os.environ.get("TRACKER_TEE") != "off":
-        told = "read what trackers get"
-        sys.meta_path.insert(0, _Finder({*_TRACKERS, _TORCH_TRACKER}, "tee", [_metrics_file()], told))
-    if os.environ.get("PROFILE_ON_REQUEST") != "off" and _metrics_file() is not None:
-        settings = [_metrics_file(), os.environ.get("BERTH_OUTPUT_DIR")]
-        sys.meta_path.insert(0, _Finder({_OPTIMIZERS}, "profiling", settings, "profile this script"))
-    if os.environ.get("TRAINER_RESUME") != "off":
-        sys.meta_path.insert(0, _Finder(_TRAINERS, "resuming", [], "resume trainers by itself"))
-
-
-class _Finder:
-    """Loads a room that wraps functions when the script imports one of its packages; most scripts import none."""
-
-    def __init__(self, names: Any, room: str, settings: list[Any], purpose: str) -> None:
-        self._names, self._room, self._settings, self._purpose = names, room, settings, purpose
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname not in self._names or self not in sys.meta_path:
-            return None
-        try:
-            hook = _load(self._room).start(*self._settings)
-        except Exception as error:  # noqa: BLE001 -- the script's import must work without us
-            sys.meta_path.remove(self)
-            sys.stderr.write(f"Berth does not {self._purpose}: {type(error).__name__}: {error}\n")
-            return None
-        sys.meta_path[sys.meta_path.index(self)] = hook
-        return hook.find_spec(fullname, path, target)
-
-
-def _load(room: str) -> Any:
-    """The hook of a room, by its folder: the script may have a module of its own that is called training."""
-    name = f"_berth_rooms.{room}.hook"
-    __import__(name)
-    return sys.modules[name]
-
-
-def _metrics_file() -> str | None:
-    """Where the trackers' values go: of rank 0 only, as those that a script reports itself."""
-    return os.environ.get("BERTH_METRICS_FILE") if RANK == "0" else None
+        imports.limit_gpu_memory(float(fraction))
+    imports.watch()
 
 
 def _die_with_parent() -> None:
@@ -148,37 +76,6 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _limit_gpu_memory(fraction: float) -> None:
-    """Limit torch's allocator once the script imports torch, without starting CUDA earlier than the script."""
-    from collections.abc import Sequence
-    from importlib.abc import Loader, MetaPathFinder
-    from importlib.machinery import ModuleSpec, PathFinder
-
-    class _TorchFinder(MetaPathFinder):
-        def find_spec(
-            self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-        ) -> ModuleSpec | None:
-            if fullname != "torch":
-                return None
-            sys.meta_path.remove(self)
-            spec = PathFinder.find_spec(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                _call_after_load(spec.loader)
-            return spec
-
-    def _call_after_load(loader: Loader) -> None:
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            # Deferred until CUDA starts: calling set_per_process_memory_fraction directly would start it now.
-            module.cuda._lazy_call(lambda: module.cuda.set_per_process_memory_fraction(fraction))
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader loads torch only
-
-    sys.meta_path.insert(0, _TorchFinder())
 
 
 def _become_main(argv: list[str], *, is_module: bool) -> ModuleType:
