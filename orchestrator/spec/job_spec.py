@@ -16,7 +16,6 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
-    model_serializer,
     model_validator,
 )
 
@@ -27,6 +26,7 @@ from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.data_names import check_reference
 from orchestrator.spec.field_types import (
     Argument,
+    DependsOn,
     Gib,
     Module,
     Moment,
@@ -62,19 +62,6 @@ def _command(value: list[str]) -> list[str]:
     return value
 
 
-class Dependency(BaseModel):
-    """A job that has to end first, with success or in any way. Short form: its id alone."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    job: Annotated[StrictStr, Field(min_length=1, max_length=64)]
-    when: Literal["success", "any"] = "success"
-
-    @model_serializer
-    def _shortest(self) -> str | dict[str, str]:
-        return self.job if self.when == "success" else {"job": self.job, "when": self.when}
-
-
 def _called(words: Sequence[str]) -> str:
     """What a command is called: its script or module, else its program; of what a shell is given, that command."""
     if PurePosixPath(words[0]).name in SHELLS:
@@ -87,13 +74,6 @@ def _called(words: Sequence[str]) -> str:
     if script is None and module is not None:
         return module.rpartition(".")[2] or module
     return PurePosixPath(script or words[0]).stem or words[0]
-
-
-def _read_dependency(value: Any) -> Any:
-    return {"job": value} if isinstance(value, str) else value
-
-
-DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
 
 
 def describe_fields(schema: Mapping[str, Any]) -> None:
