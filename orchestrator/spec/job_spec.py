@@ -19,8 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from berth.command_lines import started_words
 from berth.field import AS_MANY
-from berth.job_fields import BY_NAME, STARTS, started_words
+from berth.job_fields import BY_NAME, STARTS
 from orchestrator.exceptions import Sentence
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.data_names import check_reference
