@@ -1,9 +1,12 @@
-"""The addresses of the pages."""
+"""The addresses of the pages, and of the websockets."""
+
+from typing import Any, cast
 
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LogoutView
-from django.urls import path
+from django.urls import URLPattern, path, re_path
 
+from dashboard.live.consumers import LiveConsumer, NoSuchSocket
 from dashboard.pages import (
     account,
     audit,
@@ -52,6 +55,7 @@ from dashboard.pages import (
     whatif,
 )
 from dashboard.parts.job_places import PLACES
+from orchestrator.api.resources.shells import shell_door
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -160,4 +164,9 @@ urlpatterns = [
     path("login/enrol", sign_in_steps.enrol, name="sign-in-enrol"),
     path("login/finish", sign_in_steps.finish, name="sign-in-finish"),
     path("logout", LogoutView.as_view(), name="logout"),
+]
+websocket_urlpatterns: list[URLPattern] = [
+    path("ws/v1/", LiveConsumer.as_asgi()),
+    path("ws/v1/jobs/<str:job>/shell", cast(Any, shell_door)),  # Django's types know views only
+    re_path(r"", NoSuchSocket.as_asgi()),
 ]

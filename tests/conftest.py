@@ -19,7 +19,19 @@ from hypothesis import settings as hypothesis_settings
 
 from berth.arguments import values_by_name
 from orchestrator.jobs import lifecycle
-from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool, Service
+from orchestrator.jobs.memory_claims import memory_key
+from orchestrator.models import (
+    Attempt,
+    Device,
+    Job,
+    JobEvent,
+    JobState,
+    LoneRun,
+    Outbox,
+    Pool,
+    Service,
+    Slowdown,
+)
 from orchestrator.spec.job_spec import GIB, JobSpec
 from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
@@ -277,6 +289,28 @@ def make_attempt(make_job, make_device) -> Callable[..., Attempt]:
         return attempt
 
     return make
+
+
+@pytest.fixture
+def neighbours(make_attempt, make_device):
+    """Two jobs on one device, of which the first was seen to be 18 % slower beside the second."""
+    device = make_device(0)
+    jobs = [
+        make_attempt(
+            state=JobState.RUNNING,
+            devices=[device],
+            memory_bytes=GIB,
+            name=name,
+            spec={"args": [name], "gpu_memory_gib": 1},
+        ).job
+        for name in ("vit-s", "ner")
+    ]
+    vit, ner = (memory_key(job.spec_fields, job.bundle) for job in jobs)
+    facts = {"device_name": device.name, "runs": 99, "seen_at": timezone.now()}
+    for work in (vit, ner):
+        LoneRun.objects.create(work=work, use=0.5, steps_per_s=1.0, **facts)
+    Slowdown.objects.create(work=vit, other=ner, slowdown=1.18, **facts)
+    return jobs
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """This library under another name, for code that has a package of its own called ``training``.
 
-Standard library only.  The entry loads this file by its path, where the code has a folder of that name or a program of
+Standard library only.  The entry loads this module by its folder where the code has a folder of that name or a program of
 ours is run.
 """
 

@@ -14,6 +14,7 @@ from django.http.request import split_domain_port, validate_host
 from dashboard.live import feed, frames, passes
 from dashboard.live.consumers import LARGEST_SEQ, MOST_TOPICS, read_headers
 from dashboard.live.topics import Source
+from orchestrator.api.http.connections import Application, Receive, Scope, Send
 from orchestrator.api.http.errors import Unauthenticated, WrongMethod, problem
 from orchestrator.exceptions import Malformed, OrchestratorError, Sentence
 
@@ -168,3 +169,17 @@ def _seq(text: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < LARGEST_SEQ):
         raise BadQuery("after must be a seq of its topic (a whole number), or empty for the whole state.")
     return int(text)
+
+
+class WithPolling:
+    """An ASGI application in front of another, which answers the one address that waits for long."""
+
+    ADDRESS = "/api/v1/poll"
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._polling: Application = PollConsumer.as_asgi()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = self._polling if scope["path"] == self.ADDRESS else self._application
+        await chosen(scope, receive, send)

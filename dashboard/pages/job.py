@@ -18,7 +18,8 @@ from django.utils.translation import gettext_noop as mark
 from django.views.decorators.http import require_GET
 
 from berth import words
-from berth.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS, started_words
+from berth.command_lines import started_words
+from berth.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS
 from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from dashboard.parts import chart_marks, failure, forms, job_places, kept_code, remedies, rows, showing, wall

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from berth import words
-from berth.job_fields import started_words
+from berth.command_lines import started_words
 from berth.metric_names import in_loss_order
 from dashboard.parts import kept_code, rows
 from dashboard.parts import report as drawing

@@ -17,7 +17,7 @@ from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kerne
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.models.datasets import DatasetQuerySet
 from orchestrator.people.rights import Someone
-from orchestrator.spec.job_spec import DATASET_REFERENCE, MODEL_PREFIX
+from orchestrator.spec.data_names import DATASET_REFERENCE, MODEL_PREFIX
 from orchestrator.spec.plain_text import clean_text
 
 

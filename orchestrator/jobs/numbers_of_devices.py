@@ -1,7 +1,15 @@
 """Whether code resumes on another number of devices than the one that its checkpoint comes from."""
 
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import pairwise
+
+from django.db.models import Count
+
 from orchestrator.facts.events import Happened
 from orchestrator.models import Attempt, Job, JobEvent
+
+MOST_READ = 200  # attempts of the same code
 
 
 def number_before(job: Job) -> int | None:
@@ -17,6 +25,22 @@ def number_before(job: Job) -> int | None:
         return None
     count = before.leases.count()
     return None if now.leases.count() == count else count
+
+
+def resumed_on_another_number(bundle: str) -> bool:
+    """Whether a run of this code resumed from a checkpoint of another number of devices."""
+    if not bundle:
+        return False
+    rows = Attempt.objects.filter(job__bundle=bundle).annotate(devices=Count("leases"))
+    runs: Mapping[str, list[tuple[int, bool]]] = defaultdict(list)
+    newest = rows.order_by("-job", "number").values_list("job", "devices", "resumed_from", "first_step_at")
+    for job_id, devices, resumed_from, first_step_at in newest[:MOST_READ]:
+        runs[str(job_id)].append((devices, bool(resumed_from) and first_step_at is not None))
+    return any(
+        later[1] and earlier[0] != later[0]
+        for attempts in runs.values()
+        for earlier, later in pairwise(attempts)
+    )
 
 
 def failed_on_another_number(bundle: str) -> bool:

@@ -8,9 +8,8 @@ from django.db import models
 
 from orchestrator.models.jobs import SHORT_ID_LENGTH, Job, new_job_id
 from orchestrator.models.model_versions import ModelVersion
-from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
-from orchestrator.models.projects import shared_with
+from orchestrator.models.projects import visible_rows
 
 # Of its jobs: its id as they ask for it, and the folder between them once they run.
 FEDERATION_VARIABLE = "FEDERATION_EXCHANGE"
@@ -26,14 +25,12 @@ class FederationState(models.TextChoices):
 class FederationQuerySet(models.QuerySet["Federation"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
         """One's own, those with a job that others share, and all of the pools that one operates."""
-        if not user.is_authenticated:
-            return self.none()
-        pools = operated_pools(user)
-        if pools is None:
-            return self
-        shared = FederationMember.objects.filter(job__in=Job.objects.filter(shared_with(user)))
-        seen = models.Q(owner_id=user.pk) | models.Q(pk__in=shared.values("federation"))
-        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
+
+        def of_jobs(shared: models.Q) -> models.Q:
+            members = FederationMember.objects.filter(job__in=Job.objects.filter(shared))
+            return models.Q(pk__in=members.values("federation"))
+
+        return visible_rows(self, user, of_jobs)
 
 
 class Federation(models.Model):

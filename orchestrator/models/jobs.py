@@ -12,9 +12,8 @@ from orchestrator.facts.record import Fact
 from orchestrator.models.checkouts import Checkout
 from orchestrator.models.environments import Environment
 from orchestrator.models.fetches import Fetch
-from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool, Visibility
-from orchestrator.models.projects import Project, shared_with
+from orchestrator.models.projects import Project, visible_rows
 from orchestrator.sentences import say
 from orchestrator.spec.job_spec import JobSpec
 
@@ -58,13 +57,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
         These are their own, those that others share with them, and all jobs of pools they operate.
         """
-        if not user.is_authenticated:
-            return self.none()
-        pools = operated_pools(user)
-        if pools is None:
-            return self
-        seen = models.Q(owner_id=user.pk) | shared_with(user)
-        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
+        return visible_rows(self, user, lambda shared: shared)
 
     def queued(self) -> Self:
         return self.filter(state=JobState.QUEUED)

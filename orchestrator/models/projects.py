@@ -1,13 +1,16 @@
 """Projects: people who see each other's jobs."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
-from orchestrator.models.people import Person
+from orchestrator.models.people import Person, operated_pools
 from orchestrator.models.pools import Visibility
+
+_Rows = TypeVar("_Rows", bound=models.QuerySet[Any])
 
 
 class MemberRole(models.TextChoices):
@@ -55,3 +58,20 @@ def shared_with(user: AbstractBaseUser | AnonymousUser) -> models.Q:
     found = list(ProjectMember.objects.filter(user_id=user_id).values_list("project_id", flat=True))
     lab = models.Q(visibility=Visibility.LAB)
     return lab | models.Q(visibility=Visibility.PROJECT, project__in=found) if found else lab
+
+
+def visible_rows(
+    rows: _Rows, user: AbstractBaseUser | AnonymousUser, of_jobs: Callable[[models.Q], models.Q]
+) -> _Rows:
+    """The rows that this person may see: their own, those that others share, and all of the pools they operate.
+
+    Args:
+        of_jobs: from the jobs that others share to the rows that are shared with them.
+    """
+    if not user.is_authenticated:
+        return rows.none()
+    pools = operated_pools(user)
+    if pools is None:
+        return rows
+    seen = models.Q(owner_id=user.pk) | of_jobs(shared_with(user))
+    return rows.filter(seen | models.Q(pool__in=pools) if pools else seen)

@@ -7,9 +7,8 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
 from orchestrator.models.jobs import Job
-from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
-from orchestrator.models.projects import shared_with
+from orchestrator.models.projects import visible_rows
 
 
 class ServiceState(models.TextChoices):
@@ -21,14 +20,12 @@ class ServiceState(models.TextChoices):
 class ServiceQuerySet(models.QuerySet["Service"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
         """One's own services, those with a replica that others share, and all of the pools that one operates."""
-        if not user.is_authenticated:
-            return self.none()
-        pools = operated_pools(user)
-        if pools is None:
-            return self
-        shared = ServiceReplica.objects.filter(job__in=Job.objects.filter(shared_with(user)))
-        seen = models.Q(owner_id=user.pk) | models.Q(pk__in=shared.values("service"))
-        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
+
+        def of_jobs(shared: models.Q) -> models.Q:
+            members = ServiceReplica.objects.filter(job__in=Job.objects.filter(shared))
+            return models.Q(pk__in=members.values("service"))
+
+        return visible_rows(self, user, of_jobs)
 
 
 class Service(models.Model):

@@ -7,9 +7,8 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
 from orchestrator.models.jobs import SHORT_ID_LENGTH, Job, new_job_id
-from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
-from orchestrator.models.projects import shared_with
+from orchestrator.models.projects import visible_rows
 
 SETTINGS_VARIABLE = "SWEEP_SETTINGS"  # of a trial's environment: all settings as JSON
 
@@ -25,14 +24,12 @@ class SweepState(models.TextChoices):
 class SweepQuerySet(models.QuerySet["Sweep"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
         """One's own sweeps, those with a job that others share, and all of the pools that one operates."""
-        if not user.is_authenticated:
-            return self.none()
-        pools = operated_pools(user)
-        if pools is None:
-            return self
-        shared = SweepTrial.objects.filter(job__in=Job.objects.filter(shared_with(user)))
-        seen = models.Q(owner_id=user.pk) | models.Q(pk__in=shared.values("sweep"))
-        return self.filter(seen | models.Q(pool__in=pools) if pools else seen)
+
+        def of_jobs(shared: models.Q) -> models.Q:
+            members = SweepTrial.objects.filter(job__in=Job.objects.filter(shared))
+            return models.Q(pk__in=members.values("sweep"))
+
+        return visible_rows(self, user, of_jobs)
 
 
 class Sweep(models.Model):

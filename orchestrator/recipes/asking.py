@@ -16,8 +16,8 @@ from pydantic import (
 )
 
 from orchestrator.exceptions import Sentence
+from orchestrator.spec.data_names import DATASET_REFERENCE
 from orchestrator.spec.field_types import Gib, Name
-from orchestrator.spec.job_spec import DATASET_REFERENCE
 from orchestrator.spec.packages import Package
 
 FUNCTION = r"^([\w./][\w./-]*\.py|[A-Za-z_][\w.]*)(:[A-Za-z_]\w*)?$"

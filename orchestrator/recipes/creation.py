@@ -17,8 +17,9 @@ from orchestrator.jobs.submission import code, intake
 from orchestrator.models import Job, ModelRecipe, ModelVersion
 from orchestrator.people import rights
 from orchestrator.recipes.asking import RecipeSpec, words_of
+from orchestrator.spec.data_names import PLACEHOLDER
 from orchestrator.spec.field_types import LONGEST_ARGUMENT
-from orchestrator.spec.job_spec import PLACEHOLDER, RECIPES, JobFields
+from orchestrator.spec.job_spec import RECIPES, JobFields
 
 LONGEST_NAME: Final = 64
 _OURS: Final = (RECIPES, "training.federated")  # a person's package may be called training, too

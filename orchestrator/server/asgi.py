@@ -23,7 +23,8 @@ def share_connections() -> None:
 share_connections()
 django_application = get_asgi_application()  # loads the models; the consumers need them
 
-from dashboard.live.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
+from dashboard.live.polling import WithPolling  # noqa: E402  # after Django is set up
+from dashboard.urls import websocket_urlpatterns  # noqa: E402  # likewise
 from orchestrator.api.http.agents_door import AgentsDoor  # noqa: E402  # likewise
 from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
 from orchestrator.server.sessions_port import SessionsPort  # noqa: E402  # likewise

@@ -1,10 +1,18 @@
-"""Types of fields that several requests share: names, times, sizes, paths, and variables that a job may set."""
+"""Types of fields that several requests share: names, times, sizes, paths, variables that a job may set, and jobs to wait for."""
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictStr,
+    model_serializer,
+)
 
 from orchestrator.exceptions import Sentence
 from orchestrator.spec.plain_text import clean_text, why_unwritable
@@ -119,3 +127,23 @@ def _module(value: str) -> str:
 
 
 Module = Annotated[StrictStr, AfterValidator(_module), Field(min_length=1, max_length=255)]
+
+
+class Dependency(BaseModel):
+    """A job that has to end first, with success or in any way. Short form: its id alone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: Annotated[StrictStr, Field(min_length=1, max_length=64)]
+    when: Literal["success", "any"] = "success"
+
+    @model_serializer
+    def _shortest(self) -> str | dict[str, str]:
+        return self.job if self.when == "success" else {"job": self.job, "when": self.when}
+
+
+def _read_dependency(value: Any) -> Any:
+    return {"job": value} if isinstance(value, str) else value
+
+
+DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]

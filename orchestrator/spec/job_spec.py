@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -16,16 +16,18 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
-    model_serializer,
     model_validator,
 )
 
+from berth.command_lines import started_words
 from berth.field import AS_MANY
-from berth.job_fields import BY_NAME, STARTS, started_words
+from berth.job_fields import BY_NAME, STARTS
 from orchestrator.exceptions import Sentence
 from orchestrator.spec.arrays import ArraySpec, read_array
+from orchestrator.spec.data_names import check_reference
 from orchestrator.spec.field_types import (
     Argument,
+    DependsOn,
     Gib,
     Module,
     Moment,
@@ -40,7 +42,6 @@ from orchestrator.spec.field_types import (
 from orchestrator.spec.git_source import GitState, Source, called
 from orchestrator.spec.images import LONGEST_NAME, image_text
 from orchestrator.spec.packages import EnvironmentFiles, Package
-from orchestrator.spec.remote_data import EXAMPLES, looks_remote, read_remote
 
 GIB = 1024**3
 # Fields of a job by name, not yet checked: what JobSpec.model_validate takes.
@@ -53,15 +54,6 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 SHELLS_FLAG = re.compile(r"-[a-z]*c")  # the command is the next word
 _WORD_ENDS = re.compile(r"[\s;&|()]+")
 _SETS = re.compile(r"\w+=")  # a variable before a command
-# Before a slash the name of the person who pushed it, as accounts may be called.
-DATASET_REFERENCE = re.compile(
-    r"(?:(?!\.{1,2}/)[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
-)
-MODEL_PREFIX = "model:"  # of a reference to a model's data
-PLACEHOLDER = re.compile(
-    rf"\{{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index"
-    rf"|(?P<kind>dataset|model):(?P<data>{DATASET_REFERENCE.pattern}))\}}"
-)
 _RANGE = re.compile(r"(?P<least>\d{1,6})\.\.(?P<most>\d{1,6})|<=(?P<at_most>\d{1,6})", re.ASCII)
 
 
@@ -69,19 +61,6 @@ def _command(value: list[str]) -> list[str]:
     if value and not value[0].strip():
         raise ValueError('give the program first, such as ["accelerate", "launch", "train.py"]')
     return value
-
-
-class Dependency(BaseModel):
-    """A job that has to end first, with success or in any way. Short form: its id alone."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    job: Annotated[StrictStr, Field(min_length=1, max_length=64)]
-    when: Literal["success", "any"] = "success"
-
-    @model_serializer
-    def _shortest(self) -> str | dict[str, str]:
-        return self.job if self.when == "success" else {"job": self.job, "when": self.when}
 
 
 def _called(words: Sequence[str]) -> str:
@@ -96,13 +75,6 @@ def _called(words: Sequence[str]) -> str:
     if script is None and module is not None:
         return module.rpartition(".")[2] or module
     return PurePosixPath(script or words[0]).stem or words[0]
-
-
-def _read_dependency(value: Any) -> Any:
-    return {"job": value} if isinstance(value, str) else value
-
-
-DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
 
 
 def describe_fields(schema: Mapping[str, Any]) -> None:
@@ -323,19 +295,7 @@ class JobSpec(BaseModel):
                 Sentence("max_gpus: {max_gpus} does not fit, because {why}", max_gpus=self.max_gpus, why=why)
             )
         for reference in self.datasets:
-            if looks_remote(reference):
-                try:
-                    read_remote(reference)
-                except ValueError as error:
-                    raise ValueError(Sentence("datasets: {error}", error=error)) from None
-            elif not DATASET_REFERENCE.fullmatch(reference.removeprefix(MODEL_PREFIX)):
-                raise ValueError(
-                    Sentence(
-                        "datasets: {reference!r} is not a dataset; give name or name@version of one on this server, or an address such as {examples}",
-                        reference=reference[:80],
-                        examples=EXAMPLES,
-                    )
-                )
+            check_reference(reference)
         return self
 
     def _check_memory_limit(self, limit_gib: float) -> None:
@@ -434,18 +394,3 @@ def problem_text(problem: Mapping[str, Any]) -> str:
         case "too_short" | "string_too_short":
             return "must not be empty"  # every least length is one
     return str(problem["msg"]).removeprefix("Value error, ")
-
-
-def data_in(arguments: Iterable[str]) -> list[tuple[str, str]]:
-    """The data that placeholders name, each once: ``("model", "digits@3")`` of ``{model:digits@3}``."""
-    hits = (hit for argument in arguments for hit in PLACEHOLDER.finditer(argument) if hit["kind"])
-    return list(dict.fromkeys((hit["kind"], hit["data"]) for hit in hits))
-
-
-def fill_placeholders(arguments: list[str], values: dict[str, str]) -> list[str]:
-    """Replace the placeholders of api.md by paths; leave other braces as they are.
-
-    Args:
-        values: by the text between the braces, such as ``checkpoint`` or ``dataset:digits``.
-    """
-    return [PLACEHOLDER.sub(lambda hit: values.get(hit[0][1:-1], hit[0]), argument) for argument in arguments]

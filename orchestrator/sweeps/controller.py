@@ -4,12 +4,7 @@ Everything is derived from rows. Each step is one transaction that may be repeat
 together, a rung is reported once (a unique row), and orders to jobs are harmless when repeated.
 """
 
-import fcntl
 import logging
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
@@ -20,6 +15,7 @@ from orchestrator.exceptions import OrchestratorError, TooMany
 from orchestrator.facts.events import SweepFact
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
+from orchestrator.jobs.background import locked
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.live import wakeups
@@ -58,10 +54,13 @@ def advance(sweep_id: UUID) -> bool:
     Returns:
         False where another process is just doing this; it then looks once more, for what this call was made for.
     """
-    asked = _folder() / f"{sweep_id}.asked"
+    folder = settings.HOME.root / "sweeps"
+    folder.mkdir(exist_ok=True)
+    asked = folder / f"{sweep_id}.asked"
     asked.touch()
     for _ in range(LOOKS_AT_ONCE):
-        with _alone(sweep_id) as alone:
+        # Unique rows guard what must not happen twice.
+        with locked(folder / f"{sweep_id}.lock") as alone:
             if not alone:
                 return False
             asked.unlink(missing_ok=True)  # before the rows are read: later requests are handled later
@@ -87,26 +86,6 @@ def _advance(sweep_id: UUID) -> None:
     if sweep.has_ended:
         close(sweep)
     Sweep.objects.filter(pk=sweep.pk).update(advanced_at=timezone.now())
-
-
-def _folder() -> Path:
-    folder = settings.HOME.root / "sweeps"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@contextmanager
-def _alone(sweep_id: UUID) -> Iterator[bool]:
-    """Hold the lock of one sweep, which ends with the process; unique rows guard what must not happen twice."""
-    fd = os.open(_folder() / f"{sweep_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(fd)
 
 
 # What a trial reported

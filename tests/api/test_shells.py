@@ -11,7 +11,7 @@ from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.contrib.auth.models import User
 
-from dashboard.live.routing import websocket_urlpatterns
+from dashboard.urls import websocket_urlpatterns
 from orchestrator.api.resources import shells
 from orchestrator.models import AgentRules, AuditEntry, Job, JobState, Person, Role, Token
 from orchestrator.people import tokens

@@ -13,7 +13,7 @@ from django.db import connection
 from berth.job_fields import DIFF_FILE
 from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, ModelVersion, Outbox
-from orchestrator.spec.job_spec import fill_placeholders
+from orchestrator.spec.data_names import fill_placeholders
 from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
 from .conftest import SCRIPT, ApiClient

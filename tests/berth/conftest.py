@@ -124,11 +124,9 @@ def cli(web: Web, plain: Path, tmp_path: Path) -> Run:
 @pytest.fixture(scope="module")
 def lab(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A whole Berth that runs jobs, on four simulated devices."""
-    server = Server.copy_of(prepared, tmp_path_factory.mktemp("lab") / "berth", "sim:4x80GiB")
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
+    home = tmp_path_factory.mktemp("lab") / "berth"
+    with Server.copy_of(prepared, home, "sim:4x80GiB").running() as server:
+        yield server
 
 
 def hear_interrupts() -> None:

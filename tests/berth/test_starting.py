@@ -13,7 +13,7 @@ from berth.arguments import WrongUse
 from berth.cli.job_options import read_options
 from berth.cli.submitting import choose_code, from_git, submit
 from berth.client import Berth, BerthError, Spec
-from berth.job_fields import started_words
+from berth.command_lines import started_words
 from tests.jobs.repositories import make_repository
 
 NOBODY = cast(Berth, None)

@@ -20,7 +20,8 @@ from django.core.handlers.asgi import ASGIHandler
 from django.test import Client
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
-from dashboard.live.routing import WithPolling, websocket_urlpatterns
+from dashboard.live.polling import WithPolling
+from dashboard.urls import websocket_urlpatterns
 from orchestrator.jobs.submission import intake
 from orchestrator.live.readings import NowReadings, write_now
 from orchestrator.models import Dataset, DatasetRoot, Job

@@ -9,8 +9,7 @@ from asgiref.sync import sync_to_async
 from django.test import Client
 
 from dashboard.live import feed, polling
-from dashboard.live.polling import BadQuery, read_query
-from dashboard.live.routing import WithPolling
+from dashboard.live.polling import BadQuery, WithPolling, read_query
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
 

@@ -15,7 +15,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.live import consumers, feed, frames, passes, problems, topics
-from dashboard.live.routing import websocket_urlpatterns
+from dashboard.urls import websocket_urlpatterns
 from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens

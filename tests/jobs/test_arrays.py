@@ -12,7 +12,7 @@ from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
 from orchestrator.scheduler import passes
-from orchestrator.spec.job_spec import fill_placeholders
+from orchestrator.spec.data_names import fill_placeholders
 from tests.read_sentences import wait_sentence
 
 

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.jobs import preparations
 from orchestrator.jobs.checkouts import checking_out, failures, mirrors
 from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.intake import parse_spec
@@ -190,7 +191,7 @@ def test_host_that_cannot_be_reached_is_tried_again_and_the_job_says_when(reposi
     sentence = waits.sentence(job, timezone.now(), "")
     assert "the host could not be reached; next try in" in sentence
 
-    for _ in range(checking_out.MOST_TRIES):
+    for _ in range(preparations.MOST_TRIES):
         fetched(job)
     assert (job.state, job.ending["facts"]["cause"]) == ("failed", "network")
 

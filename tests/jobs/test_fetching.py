@@ -17,7 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible
-from orchestrator.jobs import fetches
+from orchestrator.jobs import fetches, preparations
 from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.data.causes import CannotFetch
 from orchestrator.jobs.data.sources import Redirects
@@ -286,9 +286,9 @@ def test_server_that_is_down_is_tried_again_and_then_given_up(files, submit):
     files.statuses["a.bin"] = 503
     job = submit(files.address("a.bin"))
 
-    states = [fetched(job).state for _ in range(fetching.MOST_TRIES)]
+    states = [fetched(job).state for _ in range(preparations.MOST_TRIES)]
 
-    assert states == [FetchState.WAITING] * (fetching.MOST_TRIES - 1) + [FetchState.FAILED]
+    assert states == [FetchState.WAITING] * (preparations.MOST_TRIES - 1) + [FetchState.FAILED]
     assert "Run the job again later" in job.exit_detail
 
 

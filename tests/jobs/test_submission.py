@@ -14,7 +14,7 @@ from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import DatasetRoot, Device, Errand, Health, IdempotencyKey, Job, JobState, Outbox
-from orchestrator.spec.job_spec import fill_placeholders
+from orchestrator.spec.data_names import fill_placeholders
 from orchestrator.store.checkpoints.generations import GenerationStore
 from tests.jobs.invariants import check_history
 from tests.jobs.races import race

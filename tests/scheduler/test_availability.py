@@ -31,18 +31,6 @@ def told(user, **more):
     return read_capacity(user, devices, read_now(), more.pop("now", timezone.now())).standings()
 
 
-@pytest.fixture
-def wide_job_waits(make_job, make_attempt, make_device, ada, bob):
-    """Of two devices one runs a job of bob's for four hours, and a job of ada's waits for both."""
-    busy = make_job(bob, time_limit_s=4 * HOUR_S)
-    make_attempt(busy, state=JobState.RUNNING, devices=[make_device(0)])
-    make_device(1)
-    read(reading("sim-0"), reading("sim-1"))
-    wide = make_job(ada, gpus=2, name="big-7b", time_limit_s=HOUR_S)
-    passes.run_pass()
-    return wide
-
-
 def test_a_device_that_is_kept_for_a_waiting_job_is_not_free(wide_job_waits, bob):
     found = told(bob)
 

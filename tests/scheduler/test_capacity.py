@@ -151,23 +151,11 @@ def test_what_can_be_claimed_is_what_a_pass_gives(
     assert job.state == state
 
 
-@pytest.fixture
-def kept(make_job, make_attempt, make_device, ada, bob):
-    """One device runs a job of bob's for four hours; the other is kept for a job of ada's that waits for both."""
-    busy = make_job(bob, time_limit_s=4 * HOUR_S)
-    make_attempt(busy, state=JobState.RUNNING, devices=[make_device(0)])
-    make_device(1)
-    read(reading("sim-0"), reading("sim-1"))
-    wide = make_job(ada, gpus=2, name="big-7b", time_limit_s=HOUR_S)
-    passes.run_pass()
-    return wide
-
-
-def test_the_count_of_kept_devices_says_which_jobs_they_take(kept, bob):
+def test_the_count_of_kept_devices_says_which_jobs_they_take(wide_job_waits, bob):
     assert "0 of 2 GPUs free, 1 kept (free for jobs under 3 h 5" in capacity_of(bob).sentence
 
 
-def test_a_short_job_starts_now_where_a_long_one_waits(kept, bob):
+def test_a_short_job_starts_now_where_a_long_one_waits(wide_job_waits, bob):
     (pool,) = read_steps(bob, Pool.objects.all(), timezone.now())
 
     assert [step.starts_now for step in pool.steps] == [True, True, True, False, False]
@@ -175,7 +163,7 @@ def test_a_short_job_starts_now_where_a_long_one_waits(kept, bob):
     assert all(step.start_earliest is None for step in pool.steps if step.starts_now)
 
 
-def test_a_step_that_starts_now_is_what_a_submit_of_that_length_meets(kept, bob, make_job):
+def test_a_step_that_starts_now_is_what_a_submit_of_that_length_meets(wide_job_waits, bob, make_job):
     (pool,) = read_steps(bob, Pool.objects.all(), timezone.now())
     longest = max(step.time_limit_s for step in pool.steps if step.starts_now)
     job = make_job(bob, time_limit_s=longest)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,8 +117,10 @@ full = os.fdopen(write, "wb")
 threading.Thread(target=full.write, args=(bytes(1 << 20),), daemon=True).start()
 time.sleep(0.2)
 """
-    entry = (ENTRY.read_text()).replace("_FILES_WITHIN_S = 10.0", "_FILES_WITHIN_S = 0.2")
-    (tmp_path / "entry.py").write_text(entry)
+    shutil.copy(ENTRY, tmp_path)
+    shutil.copytree(ENTRY.parent / "rank", tmp_path / "rank", ignore=shutil.ignore_patterns("__pycache__"))
+    ending = tmp_path / "rank/ending.py"
+    ending.write_text(ending.read_text().replace("_FILES_WITHIN_S = 10.0", "_FILES_WITHIN_S = 0.2"))
     (tmp_path / "train.py").write_text(script)
 
     subprocess.run([sys.executable, "entry.py", "train.py"], cwd=tmp_path, timeout=8, check=True)

@@ -827,7 +827,7 @@ def test_an_interpreter_and_entry_below_a_hidden_folder_stay_visible(
     make_attempt: MakeAttempt, tmp_path: Path
 ) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "home/venv"], check=True)
-    (tmp_path / "clone/training").mkdir(parents=True)
+    shutil.copytree(REPOSITORY / "training/rank", tmp_path / "clone/training/rank")
     entry = shutil.copy(REPOSITORY / "training/entry.py", tmp_path / "clone/training")
     attempt = make_attempt(
         "import sys\nprint(sys.prefix)", level=1, python=str(tmp_path / "home/venv/bin/python"), entry=entry

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.nodes import nodes_setting
 from tests.system.server import Prepared, Server
 
 _shared: list[Server] = []  # at most one, in this worker
@@ -35,11 +36,16 @@ def _resting_server() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def two_slots(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of two CPU slots that the tests of a module stop, kill and start again."""
-    server = Server.copy_of(prepared, tmp_path_factory.mktemp("slots") / "berth", "cpu:2")
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
+    with Server.copy_of(prepared, tmp_path_factory.mktemp("slots") / "berth", "cpu:2").running() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def head(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with one CPU slot, which others may join."""
+    folder = tmp_path_factory.mktemp("head") / "berth"
+    with Server.copy_of(prepared, folder, "cpu:1", nodes_setting()).running() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

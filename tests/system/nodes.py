@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from orchestrator.nodes.ray_cluster import folder_of_jobs
 from tests.system.server import REPOSITORY, Server, free_port, kill, processes
@@ -24,7 +27,7 @@ class NodeServer:
         self.process: subprocess.Popen[bytes] | None = None
         home.mkdir(parents=True)
 
-    def join(self) -> "NodeServer":
+    def join(self) -> Self:
         """Join the first server; returns once it lists our devices."""
         token = self.head.home / "nodes" / "token"
         command = [
@@ -37,6 +40,14 @@ class NodeServer:
             )
         self.wait_for_devices("ok")
         return self
+
+    @contextmanager
+    def joined(self) -> Iterator[Self]:
+        """Join the first server for a block, and leave no process behind."""
+        try:
+            yield self.join()
+        finally:
+            self.clean_up()
 
     def wait_for_devices(self, health: str) -> None:
         def are_there() -> bool:

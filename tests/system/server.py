@@ -222,6 +222,14 @@ class Server:
             self.up.wait(PATIENCE_S)
         self.web_log.close()
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Self]:
+        """Start everything for a block, and leave no process behind."""
+        try:
+            yield self.start()
+        finally:
+            self.clean_up()
+
     def _is_ready(self) -> bool:
         try:
             ready = self.call("GET", "/health/ready")[0] == 200

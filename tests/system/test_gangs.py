@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.nodes import NodeServer, nodes_setting
-from tests.system.server import Prepared, Server, kill
+from tests.system.nodes import NodeServer
+from tests.system.server import Server, kill
 
 pytestmark = pytest.mark.slow
 
@@ -37,23 +37,9 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def head(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with one CPU slot, which others may join."""
-    folder = tmp_path_factory.mktemp("head") / "berth"
-    server = Server.copy_of(prepared, folder, "cpu:1", nodes_setting())
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
-
-
-@pytest.fixture(scope="module")
 def second(head: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeServer]:
-    node = NodeServer(head, tmp_path_factory.mktemp("second") / "berth", "second", "cpu:1")
-    try:
-        yield node.join()
-    finally:
-        node.clean_up()
+    with NodeServer(head, tmp_path_factory.mktemp("second") / "berth", "second", "cpu:1").joined() as node:
+        yield node
 
 
 def test_job_larger_than_either_server_runs_over_both_and_shows_both(head, second):

@@ -19,20 +19,14 @@ def head(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A server with one CPU slot, which gives other servers short leases."""
     folder = tmp_path_factory.mktemp("head") / "berth"
     setting = {**nodes_setting(), "BERTH_NODE_LEASE_S": "10"}
-    server = Server.copy_of(prepared, folder, "cpu:1", setting)
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
+    with Server.copy_of(prepared, folder, "cpu:1", setting).running() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def second(head: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeServer]:
-    node = NodeServer(head, tmp_path_factory.mktemp("second") / "berth", "second", "cpu:1")
-    try:
-        yield node.join()
-    finally:
-        node.clean_up()
+    with NodeServer(head, tmp_path_factory.mktemp("second") / "berth", "second", "cpu:1").joined() as node:
+        yield node
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.nodes import NodeServer, nodes_setting
-from tests.system.server import REPOSITORY, Prepared, Server, alive, kill
+from tests.system.nodes import NodeServer
+from tests.system.server import REPOSITORY, Server, alive, kill
 
 pytestmark = pytest.mark.slow
 
@@ -40,24 +40,10 @@ over.touch()
 
 
 @pytest.fixture(scope="module")
-def head(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with one CPU slot, which others may join."""
-    folder = tmp_path_factory.mktemp("head") / "berth"
-    server = Server.copy_of(prepared, folder, "cpu:1", nodes_setting())
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
-
-
-@pytest.fixture(scope="module")
 def second(head: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeServer]:
     """A server with two CPU slots that joined it: a job of two ranks fits nowhere else."""
-    node = NodeServer(head, tmp_path_factory.mktemp("second") / "berth", "second", "cpu:2")
-    try:
-        yield node.join()
-    finally:
-        node.clean_up()
+    with NodeServer(head, tmp_path_factory.mktemp("second") / "berth", "second", "cpu:2").joined() as node:
+        yield node
 
 
 def test_job_that_fits_only_the_second_server_runs_there_with_its_log_and_end_here(head, second):

@@ -19,11 +19,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def outage(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of four CPU slots that the tests of this module hurt and leave whole."""
-    server = Server.copy_of(prepared, tmp_path_factory.mktemp("outage") / "berth", "cpu:4")
-    try:
-        yield server.start()
-    finally:
-        server.clean_up()
+    with Server.copy_of(prepared, tmp_path_factory.mktemp("outage") / "berth", "cpu:4").running() as server:
+        yield server
 
 
 def test_f29_readings_are_shown_as_old_while_the_agent_is_away(outage: Server) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.training import tracker_stand_ins
 from tests.training.test_media import pixels_of
-from training import entry
+from training.rank import imports
 from training.tee.calls import WRAPPED
 from training.tee.gallery import FIRST_CALLS, Gallery
 from training.tee.lengths import LENGTHS
@@ -196,9 +196,9 @@ def test_the_entry_watches_each_tracker_of_the_table():
     modules = {call.module for call in WRAPPED} | {length.module for length in LENGTHS}
     packages = {module.partition(".")[0] for module in modules} - {"torch"}
 
-    assert packages == entry._TRACKERS
+    assert packages == imports.TRACKERS
     assert all(
-        call.module.startswith(entry._TORCH_TRACKER) for call in WRAPPED if call.module.startswith("torch.")
+        call.module.startswith(imports.TORCH_TRACKER) for call in WRAPPED if call.module.startswith("torch.")
     )
 
 

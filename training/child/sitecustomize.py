@@ -7,10 +7,13 @@ may fail or print where Berth is not meant: pip, launchers and helpers of the co
 
 # ruff: noqa: PTH100, PTH113, PTH118, PTH120 -- no pathlib: importing it would double the time to the first line
 
+import importlib
 import importlib.util
 import os
 import sys
 from types import ModuleType
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _load(name: str, path: str) -> "ModuleType | None":
@@ -24,10 +27,10 @@ def _load(name: str, path: str) -> "ModuleType | None":
 
 def _join() -> None:
     """Do what ``entry.py`` does before a script begins."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    entry = _load("_berth_entry", os.path.join(os.path.dirname(here), "entry.py"))
-    if entry is not None:
-        entry.join_command()
+    rooms = ModuleType("_berth_rooms")  # as entry.py names them
+    rooms.__path__ = [os.path.dirname(_HERE)]
+    sys.modules[rooms.__name__] = rooms
+    importlib.import_module("_berth_rooms.rank.imports").join_command()
 
 
 def _load_hidden() -> None:
@@ -44,6 +47,5 @@ if sys.version_info >= (3, 8) and os.environ.get("BERTH_ATTEMPT_FOLDER"):
         _join()
     except Exception as error:  # noqa: BLE001 -- the command must work without us
         sys.stderr.write("Berth reads no trackers and resumes no trainers here: %s\n" % error)  # noqa: UP031 -- any Python 3
-_HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _HERE]
 _load_hidden()

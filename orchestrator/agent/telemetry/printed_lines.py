@@ -10,11 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.agent.telemetry.bars import read_bar
+from orchestrator.agent.telemetry.cross_validation import FIT_HINT, FOLD_HINT, read_fit, with_fold
 from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
-from orchestrator.agent.telemetry.fits import HINT as FIT_HINT
-from orchestrator.agent.telemetry.fits import read_fit
-from orchestrator.agent.telemetry.folds import HINT as FOLD_HINT
-from orchestrator.agent.telemetry.folds import with_fold
 from orchestrator.agent.telemetry.layout_reader import LayoutReader, LineValues
 from orchestrator.agent.telemetry.layouts import Kind, Layout
 from orchestrator.agent.telemetry.muting import FRAME, MOST_CODE_LINES, OPEN_ENDS, Muting, opens_dump

@@ -3,32 +3,20 @@
 import math
 from dataclasses import dataclass
 
+from orchestrator.agent.telemetry.epochs import Epochs
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 
 STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
 
 
 @dataclass(slots=True)
-class Progress:
-    """The counters of one attempt as its lines reported them; every field is plain JSON."""
+class Progress(Epochs):
+    """The epochs and the counters of one attempt as its lines reported them; every field is plain JSON."""
 
     step: int | None = None
     unit: str = STEP  # what ``step`` counts
-    epoch: float | None = None
-    total_epochs: int | None = None
-    is_fraction: bool = False  # the total was read from "Epoch 3/10"
-    named_epoch: float | None = None  # as its line named it, within the fold
-    first_epoch: int = 1  # 0 once an epoch 0 was seen
-    announced: bool = False  # a line named only the epoch: the next lines belong to it
     lines: int = 0
     heading: str = ""  # "test" of "Test Error:": the values below it are of that evaluation
-    # A cross-validation, whose epochs start again in each fold.
-    fold: int | None = None
-    total_folds: int | None = None
-    first_fold: int = 1  # 0 once a fold 0 was seen
-    epoch_fold: int | None = None  # the fold of the last epoch
-    epochs_before: int = 0  # this fold
-    folds_within: bool = False  # each epoch goes through all folds, so its number starts again in none
     # A counter that restarts in each epoch.
     length: int | None = None  # counts in an epoch
     position: int | None = None
@@ -56,63 +44,6 @@ class Progress:
     bar_only_ends: bool = True
     bar_is_whole: bool = False  # it counts over all epochs
     has_epoch_bar: bool = False  # another bar counts the epochs
-
-    def note_epoch(
-        self,
-        epoch: float,
-        total: int | None,
-        *,
-        last: bool = False,
-        named: bool = False,
-        evaluates: bool = False,
-    ) -> None:
-        """Take the epoch of a line.
-
-        Args:
-            last: ``total`` is the number of the last epoch: "0/99" of 100, "1/100" of 100.
-            named: ``total`` stands elsewhere in the line under its own name, so a fraction is to be trusted more
-                until an epoch is above it.
-            evaluates: the line only evaluates, so its fraction is not to be trusted more.
-        """
-        if not math.isfinite(epoch):
-            return
-        if epoch == 0:
-            self.first_epoch = 0
-        self._restart_in_fold(epoch)
-        self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
-        if named and total is not None and (total < epoch or self._has_fraction(self.epoch)):
-            total = None
-        if total is not None:
-            self.is_fraction = self.is_fraction if evaluates else not named
-            total = total + 1 - self.first_epoch if last else total
-            self.total_epochs = self.epochs_before + total * self._remaining_folds()
-
-    def _has_fraction(self, epoch: float) -> bool:
-        """Whether a fraction told the total, and this epoch is within it."""
-        return self.is_fraction and self.total_epochs is not None and epoch <= self.total_epochs
-
-    def note_fold(self, fold: int, total: int | None) -> None:
-        """Take the fold of a line: the epochs after it may start again."""
-        self.fold, self.total_folds = fold, total or self.total_folds
-        if fold == 0:
-            self.first_fold = 0
-
-    def _restart_in_fold(self, epoch: float) -> None:
-        """Count the epochs of the folds before if this epoch is the first of a new one."""
-        fold, last_fold, last_epoch = self.fold, self.epoch_fold, self.named_epoch
-        self.epoch_fold = fold
-        if fold is None or last_fold is None or last_epoch is None or fold == last_fold or self.folds_within:
-            return
-        if fold < last_fold or epoch == last_epoch:
-            self.folds_within = True
-        elif epoch < last_epoch <= INT64_LAST:
-            self.epochs_before += math.ceil(last_epoch) + 1 - self.first_epoch
-
-    def _remaining_folds(self) -> int:
-        """The folds from this one on; 1 if each epoch has all of them, or it is unknown how many there are."""
-        if self.fold is None or self.total_folds is None or self.folds_within:
-            return 1
-        return max(1, self.total_folds - (self.fold - self.first_fold))
 
     def note_epoch_bar(self, finished: float, total: int | None) -> None:
         """Take the count of a bar over the epochs, which says nothing where lines name their epoch themselves."""

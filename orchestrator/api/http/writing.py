@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 from django.http import HttpRequest
 from ninja.renderers import BaseRenderer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.facts.record import Facts
 from orchestrator.spec.plain_text import writable
 from orchestrator.store.metrics.series import Block
 
@@ -72,6 +73,13 @@ class ByName(BaseModel):
     """An answer whose JSON has keys that are Python keywords, such as ``from``; code uses the field's name."""
 
     model_config = ConfigDict(populate_by_name=True)
+
+
+class FactOut(BaseModel):
+    """What a sentence was made of: decide by these, never by the sentence."""
+
+    code: str = Field(description="what happened; 'told' where only a sentence is known")
+    facts: Facts = Field(description="by name; times in seconds, sizes in bytes, as the names say")
 
 
 class JsonRenderer(BaseRenderer):

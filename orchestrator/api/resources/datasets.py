@@ -16,7 +16,7 @@ from orchestrator.exceptions import NotFound, OrchestratorError, Sentence
 from orchestrator.jobs import datasets, shelves
 from orchestrator.models import Dataset, Scope
 from orchestrator.models.datasets import DatasetQuerySet
-from orchestrator.spec.job_spec import DATASET_REFERENCE
+from orchestrator.spec.data_names import DATASET_REFERENCE
 
 router = Router()
 

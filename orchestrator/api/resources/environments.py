@@ -7,8 +7,8 @@ from ninja import Router
 from pydantic import BaseModel, Field
 
 from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.http.writing import FactOut
 from orchestrator.api.resources.job_filters import find_job
-from orchestrator.api.resources.schemas import FactOut
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Environment, Fetch, Job
 from orchestrator.spec.remote_data import without_query

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field, StrictStr
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
+from orchestrator.api.http.writing import FactOut
 from orchestrator.api.resources.job_view import show_job
-from orchestrator.api.resources.schemas import FactOut, JobOut
+from orchestrator.api.resources.schemas import JobOut
 from orchestrator.api.resources.submission import read_submit, request_body
 from orchestrator.federations import asking, creation, invitations, joining, listing
 from orchestrator.federations.report import FederatedReport

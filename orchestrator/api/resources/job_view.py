@@ -12,9 +12,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from berth import words
+from orchestrator.api.resources.attempt_schemas import AttemptOut, LeaseOut, SandboxOut, TrainingPlanOut
 from orchestrator.api.resources.schemas import (
     ArrayOut,
-    AttemptOut,
     BesideOut,
     CalibrationOut,
     ChangeOut,
@@ -25,11 +25,8 @@ from orchestrator.api.resources.schemas import (
     ExplanationOut,
     JobLinks,
     JobOut,
-    LeaseOut,
     NeighbourOut,
     ProgressOut,
-    SandboxOut,
-    TrainingPlanOut,
 )
 from orchestrator.jobs import checkpoints, training_plans
 from orchestrator.jobs.launch import isolation

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import LARGEST_PAGE, Page, page, whole
 from orchestrator.api.http.reading import JsonObject, read_object
+from orchestrator.api.resources.attempt_schemas import AttemptOut
 from orchestrator.api.resources.job_filters import JobFilters, find_job, find_jobs
 from orchestrator.api.resources.job_view import (
     show_attempt,
@@ -22,7 +23,7 @@ from orchestrator.api.resources.job_view import (
     with_attempt,
     with_devices,
 )
-from orchestrator.api.resources.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut, MoveIn
+from orchestrator.api.resources.schemas import EventsOut, ExplainOut, JobChanges, JobOut, MoveIn
 from orchestrator.api.resources.submission import (
     KEY_PARAMETER,
     REQUEST_BODY,

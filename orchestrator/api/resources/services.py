@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, StrictStr
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, whole
 from orchestrator.api.http.reading import Body, read_object
-from orchestrator.api.resources.schemas import FactOut
+from orchestrator.api.http.writing import FactOut
 from orchestrator.api.resources.submission import read_submit, request_body
 from orchestrator.models import Service
 from orchestrator.people import audit

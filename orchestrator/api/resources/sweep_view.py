@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import Prefetch, QuerySet
 from pydantic import BaseModel, Field
 
-from orchestrator.api.resources.schemas import FactOut
+from orchestrator.api.http.writing import FactOut
 from orchestrator.models import RungReport, Sweep, SweepTrial
 from orchestrator.sentences import say_json
 from orchestrator.sweeps.ending import used_device_s

@@ -1,44 +1,33 @@
 """Fetches what waiting jobs need, in threads of the worker or the agent, and lets the jobs go on or fail."""
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.record import Fact, fact
-from orchestrator.jobs import fetches, lifecycle
+from orchestrator.facts.record import fact
+from orchestrator.jobs import fetches, preparations
+from orchestrator.jobs.background import Background, locked
 from orchestrator.jobs.data import eviction, program
 from orchestrator.jobs.data.causes import CannotFetch
 from orchestrator.jobs.data.transfer import DATA, JOURNAL, MANIFEST
-from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
-from orchestrator.live import wakeups
-from orchestrator.models import WAITING_STATES, Errand, ExitKind, Fetch, FetchState, Job, JobState
+from orchestrator.models import WAITING_STATES, ExitKind, Fetch, FetchState
 from orchestrator.spec.remote_data import RemoteData, without_query
 from orchestrator.store.files.durable import sync_tree
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 3  # fetches in one process
-MOST_TRIES = 6  # that bring nothing, over about ten minutes
-FIRST_PAUSE_S = 10.0
-LONGEST_PAUSE_S = 300.0
-LEFT_TO_WORKERS_S = 2.0
-_turns = threading.BoundedSemaphore(AT_ONCE)
-_started: set[int] = set()
-_starting = threading.Lock()
 
 
 class NotWanted(Exception):
@@ -47,24 +36,7 @@ class NotWanted(Exception):
 
 def start(number: int) -> bool:
     """Fetch in a thread of this process; False where one is at it already."""
-    with _starting:
-        if number in _started:
-            return False
-        _started.add(number)
-    threading.Thread(target=_in_turn, args=(number,), name="fetch", daemon=True).start()
-    return True
-
-
-def _in_turn(number: int) -> None:
-    try:
-        with _turns:
-            fetch(number)
-    except Exception:
-        logger.exception("Fetch %s failed", number)
-    finally:
-        with _starting:
-            _started.discard(number)
-        connection.close()
+    return _fetches.start(number)
 
 
 def fetch(number: int) -> None:
@@ -72,19 +44,19 @@ def fetch(number: int) -> None:
     row = Fetch.objects.select_related("owner").filter(pk=number).first()
     if row is None:
         return
-    with _locked(row.address_sha256) as mine:
+    with locked(settings.HOME.fetched.lock(row.address_sha256)) as mine:
         if not mine:  # an equal one, or a private one of another person
             return
         row.refresh_from_db()
         if row.state not in {FetchState.WAITING, FetchState.FETCHING}:
             return
-        _set(row, state=FetchState.FETCHING, started_at=timezone.now(), next_try_at=None)
-        _tell_waiting(row)
+        preparations.change(row, state=FetchState.FETCHING, started_at=timezone.now(), next_try_at=None)
+        preparations.request_pass(row)
         before_bytes = row.done_bytes
         try:
             _fetch(row)
         except NotWanted:
-            _set(row, state=FetchState.FAILED, ended_at=timezone.now())
+            preparations.change(row, state=FetchState.FAILED, ended_at=timezone.now())
         except CannotFetch as error:
             _give_up(row, error, gained=row.done_bytes > before_bytes)
         except OrchestratorError as error:  # a secret is lost, or no package can be installed
@@ -92,6 +64,9 @@ def fetch(number: int) -> None:
         except OSError as error:
             logger.exception("Fetch %s failed", number)
             _give_up(row, CannotFetch("disk", error.strerror or str(error)))
+
+
+_fetches = Background("fetch", fetch, at_once=AT_ONCE)
 
 
 def _fetch(row: Fetch) -> None:
@@ -145,12 +120,14 @@ class _Watch:
             room = eviction.make_room(news["total_bytes"] or 0)
             if not room:
                 raise CannotFetch("quota", "The server's cache of data is full of what other jobs use now.")
-            _set(row, total_bytes=news["total_bytes"], files=news["files"], is_private=news["private"])
+            preparations.change(
+                row, total_bytes=news["total_bytes"], files=news["files"], is_private=news["private"]
+            )
             if row.is_private:
                 part_from_others(row)
-            _tell_waiting(row)
+            preparations.request_pass(row)
         if "done_bytes" in news:
-            _set(row, done_bytes=news["done_bytes"])
+            preparations.change(row, done_bytes=news["done_bytes"])
         self.is_file = news.get("is_file", self.is_file)
         if not row.jobs.filter(state__in=WAITING_STATES).exists():
             raise NotWanted
@@ -172,7 +149,7 @@ def _keep(row: Fetch, *, is_file: bool) -> None:
     facts = json.dumps([[entry["path"], entry["sha256"]] for entry in entries])
     key = hashlib.sha256(facts.encode()).hexdigest()[:40]
     place = settings.HOME.fetched.tree(key)
-    _set(row, key=key)  # first: what no row names may be removed
+    preparations.change(row, key=key)  # first: what no row names may be removed
     if not place.is_dir():
         files = [folder / DATA / entry["path"] for entry in entries]
         for path in files:
@@ -187,75 +164,35 @@ def _keep(row: Fetch, *, is_file: bool) -> None:
     size_bytes = sum(entry["size_bytes"] for entry in entries)
     path = f"{DATA}/{entries[0]['path']}" if is_file else DATA
     facts_now = {"total_bytes": size_bytes, "done_bytes": size_bytes, "files": len(entries), "path": path}
-    _set(row, state=FetchState.READY, why={}, ended_at=timezone.now(), **facts_now)
-    _tell_waiting(row)
+    preparations.change(row, state=FetchState.READY, why={}, ended_at=timezone.now(), **facts_now)
+    preparations.request_pass(row)
 
 
 def _give_up(row: Fetch, error: CannotFetch, *, gained: bool = False) -> None:
     """Try again later if only the network was missing, else fail what waits for it."""
     why = fact(Ended.DATA_FAILED, cause=error.cause, address=without_query(row.address), message=str(error))
-    now = timezone.now()
     tries = 0 if gained else row.tries
-    if error.cause == "network" and tries + 1 < MOST_TRIES:
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**tries)
-        next_try_at = now + timedelta(seconds=pause_s)
-        _set(row, state=FetchState.WAITING, why=why.as_json(), tries=tries + 1, next_try_at=next_try_at)
-        _tell_waiting(row)
+    if error.cause == "network" and tries + 1 < preparations.MOST_TRIES:
+        preparations.try_again_later(row, why, state=FetchState.WAITING, tries=tries)
         return
-    _set(row, state=FetchState.FAILED, why=why.as_json(), ended_at=now)
+    preparations.change(row, state=FetchState.FAILED, why=why.as_json(), ended_at=timezone.now())
     fail_waiting(row)
 
 
 def fail_waiting(row: Fetch) -> None:
     """End the jobs that wait for data that cannot be had."""
-    for job in Job.objects.filter(fetches=row, state__in=WAITING_STATES):
-        try:
-            lifecycle.fail_waiting(job, why=Fact.read(row.why), kind=ExitKind.DATA)
-        except (StaleJob, IllegalTransition):
-            continue  # cancelled just now; the sweep finds the others
-
-
-def _tell_waiting(row: Fetch) -> None:
-    """Ask for a pass, which starts the jobs that wait for this or writes how far it is."""
-    with transaction.atomic():
-        job = Job.objects.filter(fetches=row, state=JobState.QUEUED).first()
-        if job is not None:
-            lifecycle.queue_errand(job, Errand.SCHEDULE)
-    wakeups.publish("queue")
-
-
-def _set(row: Fetch, **columns: Any) -> None:
-    Fetch.objects.filter(pk=row.pk).update(**columns)
-    for name, value in columns.items():
-        setattr(row, name, value)
-
-
-@contextmanager
-def _locked(name: str) -> Iterator[bool]:
-    """Hold the lock that says a fetch of this address is at work; it ends with our process."""
-    path = settings.HOME.fetched.lock(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(fd)
+    preparations.fail_jobs(row, row.jobs.all(), ExitKind.DATA)
 
 
 def sweep(now: datetime) -> None:
     """Do what no worker did, or did not end; and find the jobs whose data failed or is gone."""
     undone = Fetch.objects.filter(state__in=[FetchState.WAITING, FetchState.FETCHING])
     for row in undone.filter(jobs__state__in=WAITING_STATES).distinct():
-        due = row.next_try_at is None or row.next_try_at <= now
-        if due and now - row.created_at > timedelta(seconds=LEFT_TO_WORKERS_S):
+        if preparations.is_left_over(row, now):
             start(row.pk)
     waited_for = Fetch.objects.filter(jobs__state__in=WAITING_STATES).distinct()
     for row in waited_for.filter(state__in=[FetchState.FAILED, FetchState.READY]):
         if row.state == FetchState.FAILED:
             fail_waiting(row)
         elif not settings.HOME.fetched.tree(row.key).is_dir():
-            _set(row, state=FetchState.WAITING)
+            preparations.change(row, state=FetchState.WAITING)

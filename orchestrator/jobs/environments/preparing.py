@@ -4,41 +4,31 @@ import logging
 import secrets
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.record import Fact, fact
-from orchestrator.jobs import lifecycle
+from orchestrator.facts.record import fact
+from orchestrator.jobs import preparations
 from orchestrator.jobs.background import Background, locked
 from orchestrator.jobs.environments import building, bytecode
 from orchestrator.jobs.environments.failures import CannotPrepare
 from orchestrator.jobs.environments.images import making as images
 from orchestrator.jobs.environments.lock import Locked
 from orchestrator.jobs.environments.uv import NoTool
-from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
-from orchestrator.live import wakeups
 from orchestrator.models import (
     WAITING_STATES,
     Environment,
     EnvironmentState,
-    Errand,
     ExitKind,
-    Job,
-    JobState,
 )
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 2  # builds in one process; each may use several processors
-MOST_TRIES = 6  # without a network, over about ten minutes
-FIRST_PAUSE_S = 10.0
-LONGEST_PAUSE_S = 300.0
-LEFT_TO_WORKERS_S = 2.0
 _compiling = threading.Lock()
 
 
@@ -63,8 +53,8 @@ def prepare(number: int) -> None:
         row = Environment.objects.filter(pk=number).first()
         if row is None or row.state not in {EnvironmentState.WAITING, EnvironmentState.BUILDING}:
             return
-        _set(row, state=EnvironmentState.BUILDING, started_at=timezone.now(), next_try_at=None)
-        _tell_waiting(row)
+        preparations.change(row, state=EnvironmentState.BUILDING, started_at=timezone.now(), next_try_at=None)
+        preparations.request_pass(row)
         try:
             built = _build(row)
         except CannotPrepare as error:
@@ -81,7 +71,7 @@ def prepare(number: int) -> None:
             _give_up(row, CannotPrepare("other", " ".join(str(error).split()) or type(error).__name__))
         else:
             row.own_torch = built.own_torch
-            _set(
+            preparations.change(
                 row,
                 state=EnvironmentState.READY,
                 key=built.key,
@@ -92,7 +82,7 @@ def prepare(number: int) -> None:
                 ended_at=timezone.now(),
                 why={},
             )
-            _tell_waiting(row)
+            preparations.request_pass(row)
 
 
 _builds = Background("environment", prepare, at_once=AT_ONCE)
@@ -107,8 +97,8 @@ def _build(row: Environment) -> building.Built:
     _clear_left_over(row.pk, but=folder.name)
 
     def tell(packages: Sequence[Locked]) -> None:
-        _set(row, packages=_names(packages))
-        _tell_waiting(row)
+        preparations.change(row, packages=_names(packages))
+        preparations.request_pass(row)
 
     try:
         if row.image:
@@ -135,59 +125,30 @@ def _give_up(row: Environment, error: CannotPrepare) -> None:
         why = fact(Ended.IMAGE_FAILED, cause=error.cause, image=row.image, message=error.words)
     else:
         why = fact(Ended.ENVIRONMENT_FAILED, cause=error.cause, origin=row.origin, message=error.words)
-    now = timezone.now()
-    if error.retriable and row.tries + 1 < MOST_TRIES:
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**row.tries)
-        _set(
-            row,
-            state=EnvironmentState.WAITING,
-            why=why.as_json(),
-            tries=row.tries + 1,
-            next_try_at=now + timedelta(seconds=pause_s),
-        )
-        _tell_waiting(row)
+    if error.retriable and row.tries + 1 < preparations.MOST_TRIES:
+        preparations.try_again_later(row, why, state=EnvironmentState.WAITING, tries=row.tries)
         return
-    _set(row, state=EnvironmentState.FAILED, why=why.as_json(), ended_at=now)
+    preparations.change(row, state=EnvironmentState.FAILED, why=why.as_json(), ended_at=timezone.now())
     fail_waiting(row)
 
 
 def fail_waiting(row: Environment) -> None:
     """End the jobs that wait for an environment that cannot be made."""
-    for job in Job.objects.filter(environment=row, state__in=WAITING_STATES):
-        try:
-            lifecycle.fail_waiting(job, why=Fact.read(row.why), kind=ExitKind.ENVIRONMENT)
-        except (StaleJob, IllegalTransition):
-            continue  # cancelled just now; the sweep finds the others
-
-
-def _tell_waiting(row: Environment) -> None:
-    """Ask for a pass, which starts the jobs that wait for this or writes how far it is."""
-    with transaction.atomic():
-        job = Job.objects.filter(environment=row, state=JobState.QUEUED).first()
-        if job is not None:
-            lifecycle.queue_errand(job, Errand.SCHEDULE)
-    wakeups.publish("queue")
-
-
-def _set(row: Environment, **columns: Any) -> None:
-    Environment.objects.filter(pk=row.pk).update(**columns)
-    for name, value in columns.items():
-        setattr(row, name, value)
+    preparations.fail_jobs(row, row.jobs.all(), ExitKind.ENVIRONMENT)
 
 
 def sweep(now: datetime) -> None:
     """Do what no worker did, or did not end; and find the jobs whose environment failed or is gone."""
     undone = Environment.objects.filter(state__in=[EnvironmentState.WAITING, EnvironmentState.BUILDING])
     for row in undone:
-        due = row.next_try_at is None or row.next_try_at <= now
-        if due and now - row.created_at > timedelta(seconds=LEFT_TO_WORKERS_S):
+        if preparations.is_left_over(row, now):
             start(row.pk)
     waited_for = Environment.objects.filter(jobs__state__in=WAITING_STATES).distinct()
     for row in waited_for.filter(state__in=[EnvironmentState.FAILED, EnvironmentState.READY]):
         if row.state == EnvironmentState.FAILED:
             fail_waiting(row)
         elif not is_there(row):
-            _set(row, state=EnvironmentState.WAITING)
+            preparations.change(row, state=EnvironmentState.WAITING)
 
 
 def _platform_now(row: Environment) -> str:

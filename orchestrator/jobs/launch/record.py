@@ -23,7 +23,8 @@ from orchestrator.jobs.launch.start import PROJECT_FILES, SRC, Started, python_o
 from orchestrator.jobs.planned_memory import CONTEXT_BYTES
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Lease, Network
-from orchestrator.spec.job_spec import JobSpec, fill_placeholders
+from orchestrator.spec.data_names import fill_placeholders
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.layout import JobFolder
 

@@ -20,9 +20,10 @@ from orchestrator.live.readings import read_now
 from orchestrator.models import CPU_POOL, AdminState, Device, Health, Job, Lender, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.sharing import projects
+from orchestrator.spec.field_types import Dependency
 from orchestrator.spec.git_source import folder_of, is_below
 from orchestrator.spec.images import read_image
-from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
+from orchestrator.spec.job_spec import GIB, JobSpec
 
 LONGEST_DELAY = timedelta(days=366)
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)

@@ -7,7 +7,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.jobs import datasets, fetches
 from orchestrator.models import Dataset
-from orchestrator.spec.job_spec import MODEL_PREFIX, JobSpec, data_in
+from orchestrator.spec.data_names import MODEL_PREFIX, data_in
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
 

@@ -23,7 +23,8 @@ from orchestrator.jobs import datasets, plan_accuracy
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates
 from orchestrator.models import Device, Job, Network
-from orchestrator.spec.job_spec import JobSpec, fill_placeholders
+from orchestrator.spec.data_names import fill_placeholders
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.bundles import bundles
 from orchestrator.supervisor.protocol.folder import AttemptFolder

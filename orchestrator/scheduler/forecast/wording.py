@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from berth import words
-from berth.job_fields import started_words
+from berth.command_lines import started_words
 from berth.language import plural_text, text
 from orchestrator.models import Job
 from orchestrator.scheduler.forecast.device_counts import DeviceCountOption

@@ -1,14 +1,14 @@
 """How the speed of jobs follows their number of devices, for those that leave the number to the scheduler."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
-
-from django.db.models import Count
 
 from orchestrator.facts.events import Happened
-from orchestrator.jobs.numbers_of_devices import failed_on_another_number, goes_back_to
+from orchestrator.jobs.numbers_of_devices import (
+    failed_on_another_number,
+    goes_back_to,
+    resumed_on_another_number,
+)
 from orchestrator.jobs.training_plans import parse_plan
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.scheduler import core
@@ -27,7 +27,7 @@ def _scaling(job: Job) -> core.Scaling:
     spec = job.spec_fields
     is_model = spec.get("kind") == "model"
     kept = goes_back_to(job)
-    resumes = (is_model or resumed_on_another_number(job)) and not failed_on_another_number(job.bundle)
+    resumes = (is_model or resumed_on_another_number(job.bundle)) and not failed_on_another_number(job.bundle)
     scaling = core.Scaling(
         kept or spec.get("min_gpus") or spec["gpus"],
         kept or spec["max_gpus"],
@@ -61,19 +61,3 @@ def _batch(job: Job) -> int | None:
     last = Attempt.objects.filter(job_id=job.pk).order_by("-number").first()
     plan = parse_plan(last.plan.get("plan")) if last else None
     return plan.samples_per_step if plan else None
-
-
-def resumed_on_another_number(job: Job) -> bool:
-    """Whether a run of this code resumed from a checkpoint of another number of devices."""
-    if not job.bundle:
-        return False
-    rows = Attempt.objects.filter(job__bundle=job.bundle).annotate(devices=Count("leases"))
-    runs: Mapping[str, list[tuple[int, bool]]] = defaultdict(list)
-    newest = rows.order_by("-job", "number").values_list("job", "devices", "resumed_from", "first_step_at")
-    for job_id, devices, resumed_from, first_step_at in newest[:MOST_READ]:
-        runs[str(job_id)].append((devices, bool(resumed_from) and first_step_at is not None))
-    return any(
-        later[1] and earlier[0] != later[0]
-        for attempts in runs.values()
-        for earlier, later in pairwise(attempts)
-    )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.store.metrics.journal import lengths_after, read_state
+from orchestrator.store.metrics.journal import Names, lengths_after, read_state
 from orchestrator.store.metrics.stored_columns import read_column
 
 _RECENT_POINTS = 10_000
@@ -22,13 +22,8 @@ def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0
         read_within_s: longest delay between writing and reading a line; a point that follows within this time had
             been reached already.
     """
-    journal_names, records = read_state(folder)
-    counts = {
-        series: count
-        for (number, series), count in lengths_after(records, journal_names).items()
-        if number == attempt
-    }
-    if not any(counts.values()):
+    journal_names, counts = _series_of(folder, attempt)
+    if not counts:
         return None
     series, count = max(counts.items(), key=lambda item: item[1])
     column = read_column(folder, journal_names, attempt, series, max(0, count - _RECENT_POINTS), count)
@@ -48,12 +43,7 @@ def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0
 
 def time_of(folder: Path, attempt: int, step: int) -> float | None:
     """When an attempt reported the point nearest to a step, in seconds since 1970; None without points."""
-    journal_names, records = read_state(folder)
-    counts = {
-        series: count
-        for (number, series), count in lengths_after(records, journal_names).items()
-        if number == attempt and count
-    }
+    journal_names, counts = _series_of(folder, attempt)
     if not counts:
         return None
     series, count = max(counts.items(), key=lambda item: item[1])
@@ -64,12 +54,7 @@ def time_of(folder: Path, attempt: int, step: int) -> float | None:
 
 def steps_at(folder: Path, attempt: int, at_s: Sequence[float]) -> list[int | None]:
     """The step that an attempt had reached at each of these times; None before its first point."""
-    journal_names, records = read_state(folder)
-    counts = {
-        series: count
-        for (number, series), count in lengths_after(records, journal_names).items()
-        if number == attempt and count
-    }
+    journal_names, counts = _series_of(folder, attempt)
     if not counts:
         return [None] * len(at_s)
     few = {series: count for series, count in counts.items() if count <= _MOST_POINTS}
@@ -79,3 +64,12 @@ def steps_at(folder: Path, attempt: int, at_s: Sequence[float]) -> list[int | No
     ms, step = column.ms[order], column.step[order]
     places = np.searchsorted(ms, np.asarray(at_s) * 1000, side="right") - 1
     return [int(step[place]) if place >= 0 else None for place in places]
+
+
+def _series_of(folder: Path, attempt: int) -> tuple[Names, dict[int, int]]:
+    """The names, and the number of points of each series of an attempt that has any."""
+    journal_names, records = read_state(folder)
+    lengths = lengths_after(records, journal_names)
+    return journal_names, {
+        series: count for (number, series), count in lengths.items() if number == attempt and count
+    }

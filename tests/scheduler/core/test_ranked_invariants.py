@@ -1,6 +1,6 @@
 """What holds for every state when jobs may be stopped for one another (scheduling, "Invariants")."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
 from math import inf
 
@@ -23,6 +23,7 @@ from orchestrator.scheduler.core import (
 from orchestrator.scheduler.core.pool_pass import shape_of
 from orchestrator.scheduler.core.ranking import restart_cost_s, trial_s
 from tests.scheduler.core.states import NOW, crowded, gpu, listed_otherwise, sentence_of, states
+from tests.scheduler.core.test_invariants import limits_of_owners_hold
 
 pytestmark = pytest.mark.slow
 POLICY = Policy.progress_aware()
@@ -201,23 +202,6 @@ def test_devices_that_were_cleared_go_to_the_job_they_were_cleared_for(state: St
     for job_id in cleared & unlimited:
         if not kept[job_id] & used:
             assert started[job_id] == kept[job_id]
-
-
-def limits_of_owners_hold(state: State, decisions: Decisions) -> None:
-    jobs = {job.id: job for job in state.queued}
-    started = [jobs[start.job_id] for start in decisions.start]
-    running: Counter[str] = Counter(job.owner for job in [*state.running, *started])
-    held: Counter[str] = Counter()
-    for holding in state.running:
-        held[holding.owner] += len(holding.shares) if holding.needs_gpu else 0
-    for job in started:
-        held[job.owner] += job.gpus if job.needs_gpu else 0
-    for_gpus = {job.owner for job in started if job.needs_gpu}
-    for limit in state.usage:
-        if limit.owner in {job.owner for job in started}:
-            assert limit.max_running is None or running[limit.owner] <= limit.max_running
-        if limit.owner in for_gpus:
-            assert limit.max_devices is None or held[limit.owner] <= limit.max_devices
 
 
 def nothing_starts_before_its_time_or_without_what_it_depends_on(state: State, decisions: Decisions) -> None:

@@ -1,16 +1,33 @@
-"""The lines that scikit-learn prints when a fit of a search ends: "[CV 1/3] END ...C=0.1;, score=0.93 total time= 0.1s"."""
+"""What a cross-validation prints: the fold within which epochs start again, and the fits of scikit-learn's searches."""
 
 import re
+from dataclasses import replace
 
-from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
+from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.tokens import NUMBER
 
-HINT = "[cv"
+FOLD_HINT, FIT_HINT = "fold", "[cv"
 MOST_SCORES = 64
+# "Fold 2/5", "Fold 2, Epoch 1: loss 0.5"
+_FOLD = re.compile(r"(?<![\w/.-])(?:k-?)?fold\s{0,2}[:#=]?\s{0,2}[\[(]?$", re.IGNORECASE)
+_OF = re.compile(r"\s{0,2}/\s{0,2}|\s(?:of|von)\s")
+_WITH_FOLD = frozenset({Kind.PROGRESS, Kind.BAR, Kind.KERAS_BAR})
+# "[CV 1/3] END ...C=0.1;, score=0.93 total time= 0.1s"
 _STARTS = re.compile(rf"\[CV(?: {NUMBER}/{NUMBER}(?:; {NUMBER}/{NUMBER})?)?\] END ")
 _SCORE = re.compile(r"(?:^|[ ,;)])([A-Za-z_]\w{0,60})(?:=|: )(?:\((train|test)=)?$")
 _OTHER_PART = re.compile(r", (train|test)=$")
 _BEFORE_TIME = "total time="
+
+
+def with_fold(layout: Layout | None, texts: tuple[str, ...]) -> Layout | None:
+    """The meaning of a line with its fold; a line that means nothing else may announce one."""
+    if layout is not None and layout.kind not in _WITH_FOLD:
+        return layout
+    at = next((at for at, text in enumerate(texts[:-1]) if _FOLD.search(text[-20:]) is not None), None)
+    if at is None:
+        return layout
+    fold = Slot(at, at + 1 if at + 2 < len(texts) and _OF.fullmatch(texts[at + 1]) else None)
+    return replace(layout or Layout(Kind.FOLD), fold=fold)
 
 
 def read_fit(texts: tuple[str, ...], whole: str) -> Layout | None:
