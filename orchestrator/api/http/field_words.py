@@ -126,7 +126,7 @@ EVERYWHERE: Mapping[str, str] = {
     "limits": "limits on devices, queue and device-hours, with what is used of them",
     "lines": "the lines, oldest first",
     "links": "addresses of the job's page and routes",
-    "log_tail": "the last lines of its log, where it failed",
+    "log_tail": "the last lines of its log, where it failed, without values of secrets",
     "longest_queue_s": "the longest wait for a start",
     "low_s": "the lower end of the range",
     "max_devices": "devices held at once; null: no limit",
