@@ -38,6 +38,7 @@ const COUNTED = {
   step: [say("step"), say("{n} steps")],
   sample: [say("sample"), say("{n} samples")],
   epoch: [say("epoch"), say("{n} epochs")],
+  percent: [say("percent"), say("{n} %")],
 };
 
 export function countIn(unit) {

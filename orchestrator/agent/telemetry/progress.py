@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 
-STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
+STEP, SAMPLE, EPOCH, PERCENT = "step", "sample", "epoch", "percent"
 
 
 @dataclass(slots=True)
