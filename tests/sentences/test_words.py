@@ -5,6 +5,9 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from django.utils import translation
+
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import FederationFact, Happened, ServiceFact, SweepFact
 from orchestrator.facts.record import NOTHING, TOLD, Fact, fact, sentence_only
@@ -45,6 +48,16 @@ def made_facts() -> Iterator[tuple[str, str, set[str], bool]]:
                     names = {each.arg for each in keywords if each.arg}
                     more = any(each.arg is None for each in keywords)
                     yield f"{path.name}:{node.lineno}", str(CODES[kind][name]), names, more
+
+
+@pytest.mark.parametrize("missing", [{"alone": "my train.py"}, {"alone": "my train.py", "module": "lab"}])
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_command_in_a_sentence_can_be_copied_whatever_the_script_is_named(missing, language):
+    with translation.override(language):
+        said = say(fact(Ended.RAISED, rank=0, error="no", met=missing))
+
+    assert "berth run . -e 'my train.py'." in said
+    assert ("in its folder: berth" in said or "; there: berth" in said) == (language == "en")
 
 
 def test_every_code_has_words():

@@ -758,8 +758,8 @@ def test_a_file_missing_elsewhere_is_just_missing(make_attempt: MakeAttempt) -> 
 @pytest.mark.parametrize(
     ("script", "advice"),
     [
-        ("open('configs/base.yaml')", "Only train.py was uploaded; to upload the files beside it too: berth run . -e train.py."),
-        ("import lab_of_mine", "If lab_of_mine lies beside it, upload its folder: berth run . -e train.py."),
+        ("open('configs/base.yaml')", "Only train.py was uploaded; to upload the files beside it too, in its folder: berth run . -e train.py."),
+        ("import lab_of_mine", "If lab_of_mine lies beside it, upload that folder; there: berth run . -e train.py."),
         ("import lab_of_mine.data", "add it: berth run --with PACKAGE train.py."),
         ("import os; os.environ['LAB_KEY']", "The job has no variable LAB_KEY: give it with --env LAB_KEY=VALUE, or as a secret"),
     ],
