@@ -102,6 +102,8 @@ EVERYWHERE: Mapping[str, str] = {
     "gpu_hours_a_week": "device-hours in seven days; null: no limit",
     "gpus": "number of devices",
     "health": "ok, or what is wrong with it",
+    "health_code": "why, for programs",
+    "health_facts": "what health_reason is made of",
     "health_reason": "why, for people",
     "high_s": "the upper end of the range",
     "holders": "the jobs on it",
