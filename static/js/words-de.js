@@ -185,7 +185,6 @@ globalThis.berthWords = {
 "{name}: done.": "{name}: erledigt.",
 "{number} at {place}": "{number} ({place})",
 "{number} near {place}": "{number} (bei {place})",
-"{n} %": "{n} %",
 "{n} chosen": "{n} gewählt",
 "{n} could not be changed.": "{n} ließen sich nicht ändern.",
 "{n} earlier marks": "{n} frühere Markierungen",
