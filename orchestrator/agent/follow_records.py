@@ -16,7 +16,7 @@ from orchestrator.agent.telemetry.record_files import (
     open_record_file,
 )
 from orchestrator.agent.telemetry.sources import Sources
-from orchestrator.store.files.untrusted import open_plain
+from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics.writer import Point
 
@@ -87,7 +87,7 @@ class RecordFiles:
             is_grown = 0 <= before < seen.st_size and seen.st_mtime >= self._since_s
             if name in self.files or not is_grown or len(self.files) >= MOST_FOLLOWED:
                 continue
-            first, newline, _ = _read_plain(path, 0, LONGEST_LINE_BYTES).partition(b"\n")
+            first, newline, _ = self._read_plain(name, 0, LONGEST_LINE_BYTES).partition(b"\n")
             if not newline and len(first) < LONGEST_LINE_BYTES:
                 continue
             self._sizes[name] = -1
@@ -98,16 +98,16 @@ class RecordFiles:
 
     def _new_lines(self, name: str, *, at_end: bool) -> list[bytes]:
         """The whole lines behind the offset, which moves; all lines of a file that was written anew."""
-        path, file = self._job.root / name, self.files[name]
-        data = _read_plain(path, file.offset, MOST_BYTES_A_POLL)
-        is_short = not data and _size_of(path) < file.offset
+        file = self.files[name]
+        data = self._read_plain(name, file.offset, MOST_BYTES_A_POLL)
+        is_short = not data and _size_of(self._job.root / name) < file.offset
         if is_short or (data and file.header):
-            first = _read_plain(path, 0, LONGEST_LINE_BYTES).partition(b"\n")[0]
+            first = self._read_plain(name, 0, LONGEST_LINE_BYTES).partition(b"\n")[0]
             fresh = open_record_file(PurePosixPath(name), first) if first else None
             if fresh is not None and (is_short or fresh.header != file.header):
                 fresh.last = file.last
                 file = self.files[name] = fresh
-                data = _read_plain(path, file.offset, MOST_BYTES_A_POLL)
+                data = self._read_plain(name, file.offset, MOST_BYTES_A_POLL)
         if file.offset >= MOST_FILE_BYTES:
             return []
         self.more = self.more or len(data) == MOST_BYTES_A_POLL
@@ -117,21 +117,20 @@ class RecordFiles:
         file.offset += end
         return data[:end].splitlines()
 
+    def _read_plain(self, name: str, offset: int, limit_bytes: int) -> bytes:
+        """Bytes of a regular file; links in any part of its path and pipes are not followed."""
+        try:
+            fd = open_beneath(self._job.root, name)
+        except OSError:
+            return b""
+        try:
+            return os.pread(fd, limit_bytes, offset)
+        finally:
+            os.close(fd)
+
 
 def _size_of(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:
-    """Bytes of a regular file; links and pipes are not followed."""
-    try:
-        fd = open_plain(path)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, limit_bytes, offset)
-    finally:
-        os.close(fd)

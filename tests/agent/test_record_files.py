@@ -226,6 +226,21 @@ def test_links_are_not_followed(run, read, home, tmp_path):
     assert read(at_end=True).step is None
 
 
+def test_a_folder_that_became_a_link_is_not_read(run, read, home, tmp_path):
+    folder = home.job(run.job_id).work / "logs"
+    folder.mkdir()
+    grow(folder / "log.csv", "step,loss", "1,1.0")
+    read()
+    grow(folder / "log.csv", "2,0.9")
+    read()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/log.csv").write_text((folder / "log.csv").read_text() + "3,0.1\n")
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(tmp_path / "others")
+
+    assert read(at_end=True).step == 2
+
+
 def test_rows_from_before_the_attempt_are_passed_over(run, read, home):
     path = home.job(run.job_id).output / "log.csv"
     grow(path, "step,loss", "1,1.0", "2,0.9")
