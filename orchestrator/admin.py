@@ -154,7 +154,7 @@ class DeviceAdmin(_Audited, ModelAdmin[Device]):
     @admin.action(description="Mark faulty devices as working again", permissions=["change"])
     def declare_sound(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
         """Fenced devices stay fenced until it is proven that nothing runs on them."""
-        count = devices.filter(health=Health.FAULTY).update(health=Health.OK, health_reason="")
+        count = devices.filter(health=Health.FAULTY).update(health=Health.OK, health_why={})
         self._report(request, count, "marked as working")
 
     def _set(self, request: HttpRequest, devices: QuerySet[Device], state: AdminState) -> None:

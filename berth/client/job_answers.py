@@ -121,7 +121,7 @@ class UnkeptFiles(TypedDict):
 class Progress(Record):
     step: int | None
     total_steps: int | None
-    unit: str  # what both count: step, sample or epoch
+    unit: str  # what both count: step, sample, epoch or percent
     fraction: float | None  # 0 to 1
     steps_per_s: float | None
     eta_s: float | None

@@ -88,6 +88,8 @@ class Device(Record):
     state: str  # enabled, draining or disabled
     health: str
     health_reason: str
+    health_code: str  # the same for machines; empty while it is healthy
+    health_facts: Mapping[str, Any]  # what health_reason is made of
     usable: bool
     reading: Reading | None
     holders: list[Holder]

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from dashboard.pages.job import answer, log_tail, shown_plan
+from dashboard.pages.job import LogTail, answer, log_tail, shown_plan
 from dashboard.pages.reader import signed_in
 from dashboard.parts import showing
 from dashboard.parts.showing import Shown
@@ -18,7 +18,8 @@ from orchestrator.api.http import rate
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.sweeps import find_sweep
 from orchestrator.exceptions import NotFound, OrchestratorError
-from orchestrator.models import Job
+from orchestrator.jobs.log_quotes import quotable
+from orchestrator.models import Attempt, Job
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.people import audit
 from orchestrator.sentences.errors import sentence_of
@@ -139,11 +140,17 @@ def _one(
         "attempts": attempts,
         "answer": failed,
         "plan": shown_plan(attempts[::-1]) if "history" in shows else None,
-        "log": log_tail(job, attempts[::-1], failed["rank"] if failed else None) if "log" in shows else None,
+        "log": _log(job, attempts[::-1], failed["rank"] if failed else None) if "log" in shows else None,
         "back": back,
         "script": is_live,
     }
     return render(request, "dashboard/report.html", context)
+
+
+def _log(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | None:
+    """The end of the log as a file or a link may show it to strangers."""
+    tail = log_tail(job, attempts, rank)
+    return tail and {**tail, "text": quotable(job, attempts[0], tail["text"])}
 
 
 def _as_file(request: HttpRequest, page: HttpResponse, *, policy: str = POLICY) -> HttpResponse:

@@ -176,7 +176,9 @@ def throughput(job: Job) -> str:
         for full in (name, f"train/{name}"):
             if (number := finite(job.last_values.get(full))) is not None:
                 return f"{words.value(number)} {name.removesuffix('_per_s')}/s"
-    return f"{words.value(job.steps_per_s)} {job.step_unit}s/s" if job.steps_per_s else ""
+    if not job.steps_per_s or job.step_unit == "percent":  # the expected end says more
+        return ""
+    return f"{words.value(job.steps_per_s)} {job.step_unit}s/s"
 
 
 def expected_end(job: Job, now: datetime) -> datetime | None:

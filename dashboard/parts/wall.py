@@ -31,7 +31,7 @@ def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
     """A digest of everything on the wall but its numbers; when it changes, the tiles are redrawn."""
     facts = [
         [
-            [device.pk, device.admin_state, device.drain_reason, device.health, device.health_reason]
+            [device.pk, device.admin_state, device.drain_reason, device.health, device.health_why]
             for device in devices
         ],
         [

@@ -23,6 +23,7 @@ from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.engines import engine_of, order_of, read_whole
 from orchestrator.jobs.launch.trainers import failed_on_checkpoint
 from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.log_quotes import quotable
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.nodes.copies import LEASE, STATE
@@ -222,7 +223,7 @@ class AttemptWatch:
             chunk = read_tail(path, TAIL_LINES)
         except OSError:
             return ""
-        return display_text(chunk.data)
+        return quotable(self.attempt.job, self.attempt, display_text(chunk.data))
 
 
 def _ending(record: Mapping[str, Any], now: datetime) -> Ending:

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from berth.metric_names import is_loss
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.agent.follow_records import RecordFiles
 from orchestrator.agent.run_facts import NOT_OF_THE_SCRIPT, fact_of
 from orchestrator.agent.run_values import StepRate, storable
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
@@ -59,6 +60,7 @@ class FollowState(TypedDict, total=False):
     event_files: dict[str, int]
     file_speaks: bool
     events_speak: bool
+    record_files: dict[str, Any]
     events_come_as_lines: bool
     printed: bool
     sources: dict[str, str]
@@ -109,6 +111,8 @@ class Follower:
         self.printed: bool = state.get("printed", False)  # some points come from printed lines
         self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
         self.events_speak: bool = state.get("events_speak", False)  # some points come from event files
+        # Read only where nothing else tells any metric.
+        self.records = RecordFiles(job_folder, self.since_s, state.get("record_files"))
         # The script's TensorBoard writer is read as it is called, so its files, which are later, are not.
         self.events_come_as_lines: bool = state.get("events_come_as_lines", False)
         self.sources = Sources(state.get("sources", {}))
@@ -157,15 +161,16 @@ class Follower:
         if not (self.file_speaks or self.events_come_as_lines):
             read_events = self.events.read(batch, now, at_end=at_end)
             self.events_speak = self.events_speak or bool(batch.points)
-        if self.printed and batch.points:
+        if (self.printed or self.records.speak) and batch.points:
             self._forget_printed()
             return True
         self.sources.claim(batch.points)
         if not (self.file_speaks or self.events_speak):
             read_stdout, more_stdout = self._read_stdout(batch, now, at_end=at_end)
         self._add_tracked(batch)
-        more = more or more_logs or read_events or more_stdout or more_parts
-        if batch.consumed_bytes or read_stdout or read_events or read_parts:
+        read_records = self._read_records(batch, now, at_end=at_end and not more_stdout)
+        more = more or more_logs or read_events or more_stdout or more_parts or self.records.more
+        if batch.consumed_bytes or read_stdout or read_events or read_parts or read_records:
             self._commit(batch)
         return more
 
@@ -200,8 +205,23 @@ class Follower:
             if not math.isfinite(point.value) and is_loss(point.name):
                 batch.first_nonfinite = batch.first_nonfinite or (point.name, point.step)
 
+    def _read_records(self, batch: ParsedBatch, now: float, *, at_end: bool) -> bool:
+        """Add the rows of files in which the script keeps its training, if nothing else tells any metric."""
+        told = self.file_speaks or self.events_speak or self.events_come_as_lines
+        if told or (self.sources.by_name and not self.records.speak):
+            return False
+        last = self.records.read(batch, self.sources, now, at_end=at_end)
+        if last is not None and self._counts_records():
+            batch.last_step = max(last, self.last_step or 0)
+        return last is not None
+
+    def _counts_records(self) -> bool:
+        """Whether the step is that of the files: no printed line names one of their kind."""
+        progress = self.parser.progress
+        return self.records.speak and (progress.step is None or progress.unit != self.records.unit)
+
     def _forget_printed(self) -> None:
-        """Drop the points of printed lines, because the run now reports its metrics itself.
+        """Drop the points of printed lines and of files, because the run now reports its metrics itself.
 
         What was just read is left for the next poll.  The state is committed first: a follower that opens the columns
         with this state truncates them itself.
@@ -214,6 +234,7 @@ class Follower:
             "events_speak": self.events_speak,
         }
         state |= {"columns": None, "printed": False, "last_step": None, "stepped": False}
+        state |= {"record_files": {}}
         state |= {"sources": {}, "tracked_step": None}
         changes: JobColumns = {"metric_seq": seq, "step_unit": STEP}
         changes["last_values"] = {name: storable(last.value) for name, last in earlier.items()}
@@ -230,6 +251,7 @@ class Follower:
         self.events.offsets = dict(state.get("event_files") or {})
         self.printed, self.last_step, self.stepped, self.rate = False, None, False, StepRate()
         self.sources, self.tracked_step = Sources({}), None
+        self.records.files = {}
         self.writer.close()
         self.writer = MetricWriter(self.columns, self.attempt.number, self.since_s, None)
 
@@ -266,6 +288,8 @@ class Follower:
         parsed = self.parser.feed(line.decode(errors="replace"))
         if parsed is None:
             return
+        if self.records.speak and parsed.unit != self.records.unit:
+            return  # the files count something else
         batch.total_steps = parsed.total_steps or batch.total_steps
         if parsed.step is None:
             return
@@ -293,6 +317,7 @@ class Follower:
             "file_speaks": self.file_speaks,
             "event_files": self.events.offsets,
             "events_speak": self.events_speak,
+            "record_files": self.records.as_json(),
             "events_come_as_lines": self.events_come_as_lines,
             "sources": self.sources.by_name,
             "tracked_step": self.tracked_step,
@@ -317,17 +342,23 @@ class Follower:
 
     def _unit(self) -> str:
         """The unit of the steps."""
-        return STEP if self.file_speaks or self.events_speak else self.parser.progress.unit
+        if self.file_speaks or self.events_speak:
+            return STEP
+        return self.records.unit if self._counts_records() else self.parser.progress.unit
 
     def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> JobColumns:
         """The values of the job's columns after a batch."""
-        job = Job.objects.only("last_values", "diverged_step", "spec_fields").get(pk=self.job_id)
+        columns = ("last_values", "diverged_step", "spec_fields", "step_unit")
+        job = Job.objects.only(*columns).get(pk=self.job_id)
         changes: JobColumns = {"metric_seq": seq, "last_report_at": timezone.now()}
         if self.last_step is not None:
             changes["step"] = self.last_step
             changes["step_unit"] = self._unit()
         total = self.length or batch.total_steps
-        if total is not None and not job.spec_fields.get("total_steps"):
+        if total is None and self._counts_records() and job.step_unit != self.records.unit:
+            if not job.spec_fields.get("total_steps"):
+                changes["total_steps"] = None  # it was of what printed lines count
+        elif total is not None and not job.spec_fields.get("total_steps"):
             changes["total_steps"] = min(total, INT64_LAST)
         if rate is not None:
             changes["steps_per_s"] = rate

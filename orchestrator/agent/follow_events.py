@@ -12,7 +12,7 @@ from orchestrator.agent.telemetry.event_files import (
     read_records,
 )
 from orchestrator.agent.telemetry.metric_lines import ParsedBatch
-from orchestrator.store.files.untrusted import open_plain
+from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
 
 SEARCH_EVERY_S = 2.0
@@ -52,7 +52,7 @@ class EventFiles:
         prefix = prefix_of(path, first)
         consumed = 0
         try:
-            for end, record in read_records(_read_plain(path, offset)):
+            for end, record in read_records(_read_plain(self._job.root, name, offset)):
                 consumed = end
                 read_event(record, prefix, self._since_s, now, batch)
         except BrokenFile:
@@ -60,10 +60,10 @@ class EventFiles:
         return offset + consumed
 
 
-def _read_plain(path: Path, offset: int) -> bytes:
-    """Bytes of a regular file; links and pipes are not followed."""
+def _read_plain(root: Path, name: str, offset: int) -> bytes:
+    """Bytes of a regular file; links in any part of its path and pipes are not followed."""
     try:
-        fd = open_plain(path)
+        fd = open_beneath(root, name)
     except OSError:
         return b""
     try:

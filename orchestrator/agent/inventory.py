@@ -7,17 +7,17 @@ from collections.abc import Collection
 from django.db import transaction
 
 from orchestrator.devices.types import DeviceInfo, Reading
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import Happened, HealthFact
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import CPU_POOL, Device, Health, Lease, Pilot, Pool
+from orchestrator.sentences import say
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_POOL = "default"
 CPU_POOL_FACTS = {"description": "CPU slots for jobs that need no GPU (gpus: 0)"}
-MISSING_TEXT = "It is not there any more."
 
 
 def record_inventory(present: list[DeviceInfo], silent: Collection[str] = ()) -> None:
@@ -41,13 +41,13 @@ def record_inventory(present: list[DeviceInfo], silent: Collection[str] = ()) ->
         gone = [row for row in rows.values() if row.id not in {info.id for info in present}]
         for row in gone:
             if row.node in silent:
-                reason = f"The server {row.node} does not answer."
-                Device.objects.filter(pk=row.pk).update(health=Health.SILENT, health_reason=reason)
+                why = fact(HealthFact.SERVER_SILENT, server=row.node)
+                Device.objects.filter(pk=row.pk).update(health=Health.SILENT, health_why=why.as_json())
             elif not Lease.objects.filter(device=row).exists() and row.kind != "gpu":
                 row.delete()  # CPU slots and simulated devices that were never used need no row
             elif row.health != Health.MISSING:
-                row.health, row.health_reason = Health.MISSING, MISSING_TEXT
-                row.save(update_fields=["health", "health_reason"])
+                row.health, row.health_why = Health.MISSING, fact(HealthFact.GONE).as_json()
+                row.save(update_fields=["health", "health_why"])
         wakeups.publish("devices")
         wakeups.schedule()
 
@@ -87,10 +87,11 @@ class LostDevices:
     def note(self, readings: list[Reading]) -> None:
         now_lost = {reading.device_id: reading.error for reading in readings if reading.lost}
         for device_id in now_lost.keys() - self.lost:
-            reason = now_lost[device_id] or "The driver says that it is lost."
+            why_lost = fact(HealthFact.LOST, error=now_lost[device_id] or "")
+            reason = say(why_lost)
             logger.warning("Device %s is faulty: %s", device_id, reason)
             Device.objects.filter(pk=device_id).exclude(health=Health.FAULTY).update(
-                health=Health.FAULTY, health_reason=reason[:300]
+                health=Health.FAULTY, health_why=why_lost.as_json()
             )
             for lease in (
                 Lease.objects.active().filter(device=device_id).select_related("attempt__job", "device")
@@ -100,7 +101,7 @@ class LostDevices:
         for device_id in self.lost - now_lost.keys():
             if any(reading.device_id == device_id for reading in readings):
                 Device.objects.filter(pk=device_id, health=Health.FAULTY).update(
-                    health=Health.OK, health_reason=""
+                    health=Health.OK, health_why={}
                 )
         if self.lost != now_lost.keys():
             wakeups.schedule()

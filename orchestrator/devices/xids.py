@@ -25,7 +25,12 @@ class Xid:
     @property
     def sentence(self) -> str:
         """What happened and what to do, without the device."""
-        return f"Xid {self.number}: {self.what}. {_ADVICE[self.resolution]}"
+        return f"Xid {self.number}: {self.what}. {self.advice}"
+
+    @property
+    def advice(self) -> str:
+        """What becomes of the device, and what to do."""
+        return _ADVICE[self.resolution]
 
 
 _ADVICE: Mapping[Resolution, str] = {

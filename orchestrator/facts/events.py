@@ -99,6 +99,17 @@ class Happened(StrEnum):
     ATTEMPTS_COUNTED = "attempts_counted"
 
 
+class HealthFact(StrEnum):
+    """Why a device is not healthy."""
+
+    GONE = "device_gone"
+    SERVER_SILENT = "device_server_silent"
+    HELD_WITHOUT_SIGN = "device_held_without_sign"
+    LOST = "device_lost"
+    XID = "device_xid"
+    ALLOCATION_ENDED = "device_allocation_ended"
+
+
 class SweepFact(StrEnum):
     """Why a sweep is in its state, and why it pauses or stops a trial."""
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from orchestrator.facts.events import HealthFact
+from orchestrator.facts.record import fact
 from orchestrator.jobs.launch.engines import order_of
 from orchestrator.lending.port import Grant, GrantState, LendingEngine, PilotRequest, Refused
 from orchestrator.lending.wanting import Limits, PilotFacts, decide
@@ -169,21 +171,21 @@ class PoolLending:
     def give_back_spent(self) -> None:
         """Give back pilots that can do no more: near their end without a job, or without a server for too long."""
         pilots = list(self._lender.pool.pilots.filter(state=PilotState.HELD))
-        for pilot, fact in zip(pilots, self._facts(pilots), strict=True):
+        for pilot, facts in zip(pilots, self._facts(pilots), strict=True):
             if pilot.given_back_at is not None:
-                if pilot.given_back_at < self._now and not fact.used:
+                if pilot.given_back_at < self._now and not facts.used:
                     self._engine.release(pilot.grant)
                 continue
             late_s = (self._now - (pilot.held_at or self._now)).total_seconds()
-            if fact.leaving and not fact.used:
+            if facts.leaving and not facts.used:
                 self._give_back(pilot, "Its time is nearly over.")
-            elif not fact.joined and late_s > JOINS_WITHIN_S:
+            elif not facts.joined and late_s > JOINS_WITHIN_S:
                 self._give_back(pilot, f"No server joined from it within {JOINS_WITHIN_S:.0f} s.")
 
     def _give_all_back(self, pilots: Sequence[Pilot]) -> None:
         """Withdraw every request and give back what no job holds; the lender is to lend no more."""
-        for pilot, fact in zip(pilots, self._facts(pilots), strict=True):
-            if not fact.used and pilot.given_back_at is None:
+        for pilot, facts in zip(pilots, self._facts(pilots), strict=True):
+            if not facts.used and pilot.given_back_at is None:
                 self._give_back(pilot, "The pool is to have none.")
 
     def _give_back(self, pilot: Pilot, why: str) -> None:
@@ -265,7 +267,7 @@ def forget(pilot: Pilot) -> None:
     # Now, not when the agent looks next: no job is to be placed there in between.
     Device.objects.filter(node=pilot.name).update(
         health=Health.MISSING,
-        health_reason=f"The allocation of {pilot.get_system_display()} that lent it has ended.",
+        health_why=fact(HealthFact.ALLOCATION_ENDED, system=pilot.get_system_display()).as_json(),
     )
     (settings.HOME.nodes / f"{pilot.name}.json").unlink(missing_ok=True)
 

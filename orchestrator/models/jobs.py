@@ -175,7 +175,9 @@ class Job(models.Model):
 
     step = models.BigIntegerField(null=True)
     total_steps = models.BigIntegerField(null=True)
-    step_unit = models.CharField(max_length=8, default="step")  # of both: "step", "sample" or "epoch"
+    step_unit = models.CharField(
+        max_length=8, default="step"
+    )  # of both: "step", "sample", "epoch", "percent"
     steps_per_s = models.FloatField(null=True)
     last_values = models.JSONField(default=dict)  # newest value of each metric
     last_report_at = models.DateTimeField(null=True)

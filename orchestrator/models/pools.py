@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from django.db import models
 
 from orchestrator.devices.types import SLICES_FROM
+from orchestrator.sentences import say_json
 
 CPU_POOL = "cpu"  # of the CPU slots beside GPUs
 LOCAL_NODE = "local"  # this server
@@ -134,7 +135,9 @@ class Device(models.Model):
     drain_reason = models.CharField(max_length=200, blank=True)  # why it is draining or disabled, for people
     drain_until = models.DateTimeField(null=True, blank=True)  # enabled again then; null: by hand
     health = models.CharField(max_length=8, choices=Health, default=Health.OK)
-    health_reason = models.CharField(max_length=300, blank=True)
+    health_why = models.JSONField(
+        default=dict
+    )  # a HealthFact, as ``Fact.as_json`` writes it; empty while healthy
     added_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -145,8 +148,13 @@ class Device(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if self.health == Health.OK:
-            self.health_reason = ""
+            self.health_why = {}
         super().save(*args, **kwargs)
+
+    @property
+    def health_reason(self) -> str:
+        """Why it is not healthy, in a sentence for people; nothing decides by it."""
+        return say_json(self.health_why)
 
     @property
     def label(self) -> str:

@@ -6,6 +6,7 @@ The key is the file ``secrets.key`` in BERTH_HOME. A copy of the database alone 
 
 import functools
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -76,6 +77,20 @@ def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
             )
     rows.update(last_used_at=timezone.now())
     return values
+
+
+def unchanged_since(owner_id: int, names: Iterable[str], at: datetime) -> list[str] | None:
+    """The values of secrets that are still those of a time, to hide them in a text; None if one is not."""
+    wanted = set(names)
+    if not wanted:
+        return []
+    rows = list(JobSecret.objects.filter(owner_id=owner_id, name__in=wanted, changed_at__lte=at))
+    if len(rows) < len(wanted):
+        return None
+    try:
+        return [_open(row) for row in rows]
+    except SecretLost:
+        return None
 
 
 def seal(value: str) -> bytes:

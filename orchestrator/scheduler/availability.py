@@ -66,7 +66,7 @@ class AvailabilityReader:
             entry: its newest reading; None without one.
         """
         if device.health != Health.OK:
-            return DeviceAvailability(Availability.OUT, text(device.health_reason or device.health))
+            return DeviceAvailability(Availability.OUT, device.health_reason or text(device.health))
         if held:
             return DeviceAvailability(Availability.HELD, text("Held by a job."))
         if not device.usable:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from berth import words
 from berth.field import AS_MANY
 from berth.language import text
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import Happened, HealthFact
 from orchestrator.sentences.nouns import joined
 from orchestrator.sentences.table import says
 
@@ -150,8 +150,40 @@ def _device_faulty(device: str, error: str) -> str:
 
 
 @says(Happened.DEVICE_ERROR)
-def _device_error(device: str, xid: int, meaning: str) -> str:
-    return text("{device} reported {meaning}", device=words.labelled(device), meaning=text(meaning))
+def _device_error(device: str, xid: int, meaning: str, what: str = "", advice: str = "") -> str:
+    if what:
+        meaning = _xid(xid, what, advice)
+    return text("{device} reported {meaning}", device=words.labelled(device), meaning=meaning)
+
+
+@says(HealthFact.XID)
+def _xid(xid: int, what: str, advice: str) -> str:
+    return text("Xid {xid}: {what}. {advice}", xid=xid, what=text(what), advice=text(advice))
+
+
+@says(HealthFact.GONE)
+def _gone() -> str:
+    return text("It is not there any more.")
+
+
+@says(HealthFact.SERVER_SILENT)
+def _server_silent(server: str) -> str:
+    return text("The server {server} does not answer.", server=server)
+
+
+@says(HealthFact.HELD_WITHOUT_SIGN)
+def _held_without_sign(job: str) -> str:
+    return text("Held by {job}, which gives no sign of life.", job=job)
+
+
+@says(HealthFact.LOST)
+def _lost(error: str) -> str:
+    return text(error) or text("The driver says that it is lost.")
+
+
+@says(HealthFact.ALLOCATION_ENDED)
+def _allocation_ended(system: str) -> str:
+    return text("The allocation of {system} that lent it has ended.", system=system)
 
 
 @says(Happened.DEVICE_DRAINED)

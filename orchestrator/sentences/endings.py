@@ -1,5 +1,6 @@
 """How attempts ended, as their supervisors saw it; those write the sentences too, so this module imports little."""
 
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -81,17 +82,19 @@ def _missing(unwritable: str, variable: str, module: str, alone: str) -> str:
         )
     if module and alone:
         return text(
-            " Only {script} was uploaded. If {module} lies beside it, upload its folder: berth run . -e {script}. "
-            "If it comes from a package, add it: berth run --with PACKAGE {script}.",
+            " Only {script} was uploaded. If {module} lies beside it, upload that folder; there: berth run . -e {quoted}. "
+            "If {module} comes from a package, add it: berth run --with PACKAGE {quoted}.",
             script=alone,
+            quoted=shlex.quote(alone),
             module=module,
         )
     if module:
         return text(" If {module} comes from a package, add it: berth run --with PACKAGE.", module=module)
     if alone:
         return text(
-            " Only {script} was uploaded; to upload the files beside it too: berth run . -e {script}.",
+            " Only {script} was uploaded; to upload the files beside it too, in its folder: berth run . -e {quoted}.",
             script=alone,
+            quoted=shlex.quote(alone),
         )
     return ""
 

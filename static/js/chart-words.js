@@ -33,11 +33,12 @@ function oddIn(data, at) {
   return data.nonfinite?.find(([x]) => x >= data.x[at] && x < end)?.[1];
 }
 
-let counted = "step"; // what x counts: a key of COUNTED
+let counted = "step"; // what x counts, as the server names it: a key of COUNTED
 const COUNTED = {
-  step: [say("step"), say("{n} steps")],
-  sample: [say("sample"), say("{n} samples")],
-  epoch: [say("epoch"), say("{n} epochs")],
+  step: say("{n} steps"),
+  sample: say("{n} samples"),
+  epoch: say("{n} epochs"),
+  percent: "{n} %",
 };
 
 export function countIn(unit) {
@@ -99,7 +100,7 @@ function trend(kind, data) {
   if (Math.abs(percent) > 1000) return "";
   const span =
     kind === "step"
-      ? say(COUNTED[counted][1], { n: value(x[end] - x[from]) })
+      ? say(COUNTED[counted], { n: value(x[end] - x[from]) })
       : duration((x[end] - x[from]) * (kind === "relative" ? 60 : 1));
   if (Math.abs(percent) < STEADY_PERCENT) return say("steady over the last {span}", { span });
   const change = { percent: Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0), span };

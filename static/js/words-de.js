@@ -137,6 +137,7 @@ globalThis.berthWords = {
 "or": "oder",
 "or copy {name}": "oder kopieren: {name}",
 "paused": "pausiert",
+"percent": "Prozent",
 "polling": "fragt ab",
 "queued": "wartet",
 "reconnecting": "verbindet neu",

@@ -47,6 +47,7 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
+from orchestrator.people import secrets
 from orchestrator.people.notices.events import occasion_of
 from orchestrator.supervisor.linux.processes import environ
 from orchestrator.supervisor.protocol.records import read_record, write_record
@@ -135,6 +136,39 @@ def test_an_exit_record_ends_the_attempt_with_all_it_says(make_attempt, watch_of
     assert (attempt.first_failure["exception"], attempt.dropped_log_bytes) == ("ValueError", 11)
     assert attempt.log_tail.splitlines() == ["one", "two"]
     check_invariants()
+
+
+def test_lines_kept_of_a_failed_log_have_no_values_of_secrets(ada, make_job, make_attempt, watch_of):
+    secrets.keep(ada, "API_KEY", "sk-very/quiet")
+    attempt = make_attempt(make_job(ada, spec={"secrets": ["API_KEY"]}), state=JobState.RUNNING)
+    write_exit(attempt, "user_error")
+    log = make_folder(attempt).log(0)
+    log.write_text("key sk-very/quiet\nGET /?key=sk-very%2Fquiet\n")
+
+    check_until(watch_of(attempt), ended)
+
+    attempt.refresh_from_db()
+    assert attempt.log_tail.splitlines() == ["key ***", "GET /?key=***"]
+    assert "sk-very/quiet" in log.read_text()
+
+
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_no_lines_are_kept_where_a_secret_of_the_run_is_no_longer_known(
+    change, ada, make_job, make_attempt, watch_of
+):
+    secrets.keep(ada, "API_KEY", "sk-very-quiet")
+    attempt = make_attempt(make_job(ada, spec={"secrets": ["API_KEY"]}), state=JobState.RUNNING)
+    if change == "replaced":
+        secrets.keep(ada, "API_KEY", "another-value")
+    else:
+        secrets.forget(ada, "API_KEY")
+    write_exit(attempt, "user_error")
+    make_folder(attempt).log(0).write_text("key sk-very-quiet\n")
+
+    check_until(watch_of(attempt), ended)
+
+    attempt.refresh_from_db()
+    assert attempt.log_tail == ""
 
 
 def test_a_turn_that_began_before_the_attempt_does_not_end_it_before_its_begin(make_attempt, watch_of):

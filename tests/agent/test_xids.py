@@ -3,11 +3,18 @@
 import time
 
 import pytest
+from django.utils import translation
 
+from deploy.translations import catalog
 from orchestrator.agent.watches.devices import act_on_xids
 from orchestrator.devices.types import Reading
+from orchestrator.devices.xids import _KNOWN, explain
+from orchestrator.facts.events import Happened
 from orchestrator.models import Device, Health, JobState, Lease, StopReason
 from orchestrator.spec.job_spec import GIB
+from tests.system.server import REPOSITORY
+
+GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
 
 
 def report(*numbers: int) -> None:
@@ -32,6 +39,24 @@ def test_grave_error_takes_the_gpu_out_and_its_job_restarts_elsewhere(number, at
     assert device.health == Health.FAULTY
     assert f"Xid {number}" in device.health_reason
     assert (attempt.job.state, attempt.job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
+
+
+def test_why_a_device_is_out_of_use_is_a_fact_that_each_reader_reads_in_their_language(attempt):
+    report(79)
+
+    device = Device.objects.get()
+    hint = attempt.job.events.of(Happened.DEVICE_ERROR).get()
+    assert (device.health_why["code"], device.health_why["facts"]["xid"]) == ("device_xid", 79)
+    assert device.health_reason == explain(79).sentence
+    with translation.override("de"):
+        assert device.health_reason.startswith("Xid 79: die GPU ist vom Bus verschwunden. Sie ist außer")
+        assert hint.reason == f"simulierte GPU 0 meldete {device.health_reason}"
+
+
+def test_every_error_of_the_table_has_its_german():
+    for number in [*_KNOWN, 9999]:
+        for words in (explain(number).what, explain(number).advice):
+            assert GERMAN.get(words), words
 
 
 @pytest.mark.code("F77")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.translations import SCRIPTS, read
+from orchestrator.agent.telemetry.progress import EPOCH, PERCENT, SAMPLE, STEP
 from orchestrator.models import JobState
 from orchestrator.sweeps.core.history import TrialState
 from tests.system.server import REPOSITORY
@@ -16,8 +17,9 @@ MODULES = sorted(
     path for path in (REPOSITORY / "static/js").glob("*.js") if not path.name.startswith("words-")
 )
 GERMAN = read(REPOSITORY / "orchestrator/locale/de" / SCRIPTS)
-# What scripts say of what the server sends: sayState(row.state), say(row.alarm).
+# What scripts say of what the server sends: sayState(row.state), say(row.unit), say(row.alarm).
 SENT = {
+    *(STEP, SAMPLE, EPOCH, PERCENT),
     *(state.replace("_", " ") for state in (*JobState.values, *TrialState)),
     "has a loss that is no number",
     "has reported nothing for 10 min",

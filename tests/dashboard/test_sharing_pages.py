@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from orchestrator.api.http import rate
 from orchestrator.models import Job, JobState, LinkKind, MemberRole, Note, Project, ShareLink, Visibility
+from orchestrator.people import secrets
 from orchestrator.sharing import links, notes, projects
 from orchestrator.store.metrics.writer import MetricWriter, Point
 from tests.dashboard.markup import html_of
@@ -65,6 +66,23 @@ def test_a_link_shows_charts_and_log_to_a_stranger_and_nothing_else(job, ada):
     assert "noindex" in answer["X-Robots-Tag"]
     assert answer["Cache-Control"] == "no-store"
     assert "default-src 'none'" in answer["Content-Security-Policy"]
+
+
+def test_a_link_and_a_report_hide_secrets_that_the_log_shows_its_owner(ada, home, make_job, make_attempt):
+    secrets.keep(ada, "API_KEY", QUIET)
+    row = make_job(ada, spec={"secrets": ["API_KEY"]})
+    log = home.job(row.pk).attempt(make_attempt(row, state=JobState.RUNNING).number).log(0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(f"key: {QUIET}\n")
+    owner = Client()
+    owner.force_login(ada)
+
+    for client, address in ((Client(), link_to(ada, row)), (owner, reverse("job-report", args=[row.pk]))):
+        text = html_of(client.get(address))
+
+        assert "key: ***" in text
+        assert QUIET not in text
+    assert QUIET in html_of(owner.get(reverse("job", args=[row.pk])))
 
 
 @pytest.mark.parametrize(

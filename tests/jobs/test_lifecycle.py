@@ -10,6 +10,7 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import HealthFact
 from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
@@ -554,7 +555,9 @@ def test_a_proven_end_lifts_the_fence_but_not_that_of_a_silent_neighbour(make_at
 
 def test_a_faulty_device_stays_faulty_when_its_job_ended(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    Device.objects.update(health=Health.FAULTY, health_reason="Fell off the bus.")
+    Device.objects.update(
+        health=Health.FAULTY, health_why=fact(HealthFact.LOST, error="Fell off the bus.").as_json()
+    )
 
     lifecycle.end(attempt, ending(ExitKind.GPU_FAULT))
 

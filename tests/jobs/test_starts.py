@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from django.core.files.base import ContentFile
+from django.utils import translation
 
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.submission import intake, starts
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Attempt, Job
+from orchestrator.sentences.errors import messages_of
 from orchestrator.supervisor.protocol.records import read_record
 
 PACKAGE = {"pkg/__init__.py": "", "pkg/train.py": "print(1)", "run.sh": "#!/bin/sh\necho 1"}
@@ -63,6 +65,24 @@ def test_command_that_is_not_there_is_refused_before_it_waits(ada, command, sent
 
     assert sentence in error.value.fields["command"][0]
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["pythn3"], "War 'python3' gemeint?"),
+        (["run.sh"], "Der Upload hat es: bash run.sh schreiben."),
+        (["./fit.sh"], "Der Upload hat keine Datei 'fit.sh', mit der der Befehl beginnt; den Pfad prüfen."),
+        (["/opt/nowhere/tool"], "Dieser Server hat kein Programm /opt/nowhere/tool; den Pfad prüfen."),
+        (["no-such-tool"], "Liefert ein Paket es, --with PAKET hinzufügen."),
+    ],
+)
+def test_why_a_command_is_refused_is_said_in_the_readers_language(ada, command, sentence):
+    with pytest.raises(Impossible) as error:
+        submit(ada, command=command)
+
+    with translation.override("de"):
+        assert messages_of(error.value)["command"][0].endswith(sentence)
 
 
 def test_module_that_the_uploads_own_package_lacks_is_refused(ada):

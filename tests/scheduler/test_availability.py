@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 from django.utils import timezone, translation
 
-from orchestrator.agent.inventory import MISSING_TEXT
+from orchestrator.facts.events import HealthFact
+from orchestrator.facts.record import fact
 from orchestrator.live.readings import DeviceEntry, read_now
 from orchestrator.models import Booking, BookingKind, Device, JobState, PoolRight, Quota, Right
 from orchestrator.scheduler import passes
@@ -162,7 +163,7 @@ def test_a_device_with_processes_of_others_is_not_free(make_device, ada):
 @pytest.mark.parametrize(
     ("device", "more", "sentence"),
     [
-        ({"health": "missing", "health_reason": MISSING_TEXT}, {}, "Es ist nicht mehr da."),
+        ({"health": "missing", "health_why": fact(HealthFact.GONE).as_json()}, {}, "Es ist nicht mehr da."),
         ({}, {"held": True}, "Von einem Job belegt."),
         ({"admin_state": "draining"}, {}, "Nimmt keine neuen Jobs an."),
         ({"kind": "gpu"}, {}, "Wird gerade nicht gelesen; nichts startet darauf."),

@@ -5,8 +5,11 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from django.utils import translation
+
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.events import FederationFact, Happened, ServiceFact, SweepFact
+from orchestrator.facts.events import FederationFact, Happened, HealthFact, ServiceFact, SweepFact
 from orchestrator.facts.record import NOTHING, TOLD, Fact, fact, sentence_only
 from orchestrator.scheduler.core import WaitCode
 from orchestrator.sentences import TABLE, say
@@ -15,6 +18,7 @@ from orchestrator.sentences.waits import WAITS, say_wait
 ROOT = Path(__file__).parents[2] / "orchestrator"
 CODES = {
     "Happened": Happened,
+    "HealthFact": HealthFact,
     "Ended": Ended,
     "SweepFact": SweepFact,
     "ServiceFact": ServiceFact,
@@ -34,7 +38,12 @@ def made_facts() -> Iterator[tuple[str, str, set[str], bool]]:
                         ast.Attribute(
                             value=ast.Name(
                                 id=(
-                                    "Happened" | "Ended" | "SweepFact" | "ServiceFact" | "FederationFact"
+                                    "Happened"
+                                    | "HealthFact"
+                                    | "Ended"
+                                    | "SweepFact"
+                                    | "ServiceFact"
+                                    | "FederationFact"
                                 ) as kind
                             ),
                             attr=name,
@@ -47,8 +56,18 @@ def made_facts() -> Iterator[tuple[str, str, set[str], bool]]:
                     yield f"{path.name}:{node.lineno}", str(CODES[kind][name]), names, more
 
 
+@pytest.mark.parametrize("missing", [{"alone": "my train.py"}, {"alone": "my train.py", "module": "lab"}])
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_command_in_a_sentence_can_be_copied_whatever_the_script_is_named(missing, language):
+    with translation.override(language):
+        said = say(fact(Ended.RAISED, rank=0, error="no", met=missing))
+
+    assert "berth run . -e 'my train.py'." in said
+    assert ("in its folder: berth" in said or "; there: berth" in said) == (language == "en")
+
+
 def test_every_code_has_words():
-    assert {*Happened, *Ended, *SweepFact, *ServiceFact, *FederationFact} == TABLE.keys()
+    assert {*Happened, *HealthFact, *Ended, *SweepFact, *ServiceFact, *FederationFact} == TABLE.keys()
     assert set(WaitCode) <= WAITS.keys()
 
 
@@ -73,7 +92,7 @@ def test_every_code_is_made_somewhere():
     made |= {code for code in Happened if code.startswith("run_")}  # by a table in follow
     made |= {Happened.SUBMITTED}  # of all members of an array at once
 
-    assert {*Happened, *Ended, *SweepFact, *ServiceFact, *FederationFact} - made == set()
+    assert {*Happened, *HealthFact, *Ended, *SweepFact, *ServiceFact, *FederationFact} - made == set()
 
 
 def test_a_fact_comes_back_from_json_with_the_facts_in_it():

@@ -148,6 +148,7 @@ def test_a_notebook_that_became_a_script_is_warned_about():
     converted = b"# In[1]:\nget_ipython().system('pip install -q click')\nprint(1)\n"
 
     assert "berth run --with ipython -- ipython fit.py" in check_script("fit.py", converted)[0]
+    assert "-- ipython 'my fit.py'" in check_script("my fit.py", converted)[0]
     assert (
         check_script("fit.py", b"try:\n    get_ipython().run_line_magic('a', '')\nexcept NameError: pass\n")
         == []

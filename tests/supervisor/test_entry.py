@@ -238,6 +238,38 @@ def test_a_copy_that_becomes_a_daemon_after_its_rank_left_is_counted(tmp_path: P
     assert (tmp_path / "finished/left0").read_text() == "1\n"
 
 
+FORKS = {
+    "a fork": "if os.fork():\n    os._exit(0)\n",
+    "a fork that forked and left": "if os.fork():\n    os.wait()\n    os._exit(0)\nif os.fork():\n    os._exit(0)\n",
+}
+
+
+@pytest.mark.parametrize("name", FORKS)
+def test_a_fork_that_outlives_its_script_is_counted_in_the_same_session_too(
+    tmp_path: Path, name: str
+) -> None:
+    run_entry(tmp_path, f"import os, time\n{FORKS[name]}os.closerange(0, 3)\ntime.sleep(3)\n")
+
+    assert (tmp_path / "finished/left0").read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "if os.fork() == 0:\n    os._exit(0)\nos.wait()\n",  # it was waited for
+        "if os.fork() == 0:\n    os.execlp('sleep', 'sleep', '1')\n",  # another program
+        "if os.fork() == 0:\n    time.sleep(0.1)\n    os._exit(0)\n",  # it ends just after
+        # a worker's own fork ends with the worker
+        "def work():\n    if os.fork() == 0:\n        time.sleep(2)\n    os.wait()\n"
+        "multiprocessing.get_context('fork').Process(target=work, daemon=True).start()\ntime.sleep(0.5)\n",
+    ],
+)
+def test_other_forks_are_not_counted(tmp_path: Path, script: str) -> None:
+    run_entry(tmp_path, f"import multiprocessing, os, time\n{script}os._exit(0)\n")
+
+    assert not (tmp_path / "finished/left0").exists()
+
+
 def test_sigterm_does_what_it_does_to_python(tmp_path: Path) -> None:
     ended = run_entry(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
 

@@ -438,7 +438,15 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied
             f"{PRINTED}exiting\n",
             "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied.",
         ),
+        (
+            f"{PRINTED}\nTraining finished.\n",
+            "Finished with exit code 0, though the log ends with RuntimeError: mat1 and mat2 shapes cannot be multiplied.",
+        ),
         (PRINTED + "step 21 loss 0.04\n" * 20, "Finished."),
+        (PRINTED + "step 21 loss 0.04\n", "Finished."),
+        (PRINTED + "INFO skipped the batch, going on\ndone\n", "Finished."),
+        (PRINTED + "accuracy 0.97\nTraining finished.\n", "Finished."),
+        (PRINTED + "0.9312\n", "Finished."),
         (
             f"done\nException ignored in: <function Loader.__del__ at 0x7f>\n{PRINTED.partition(chr(10))[2]}",
             "Finished.",

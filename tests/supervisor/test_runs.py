@@ -545,6 +545,17 @@ def test_a_script_that_became_a_daemon_reads_that_its_program_was_ended(
     assert record["detail"].endswith("ended too. Run the program in the foreground.")
 
 
+def test_a_script_whose_fork_outlives_it_reads_that_its_program_was_ended(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    attempt = make_attempt("import os, time\nif os.fork() == 0:\n    time.sleep(3600)\n", level=level)
+
+    record = attempt.run()
+
+    assert (record["code"], record["facts"]["left"]) == ("finished", 1)
+    assert with_nonce(attempt.nonce) == []
+
+
 def test_workers_that_a_script_forked_and_waited_for_are_not_left(
     make_attempt: MakeAttempt, level: int
 ) -> None:
@@ -758,8 +769,8 @@ def test_a_file_missing_elsewhere_is_just_missing(make_attempt: MakeAttempt) -> 
 @pytest.mark.parametrize(
     ("script", "advice"),
     [
-        ("open('configs/base.yaml')", "Only train.py was uploaded; to upload the files beside it too: berth run . -e train.py."),
-        ("import lab_of_mine", "If lab_of_mine lies beside it, upload its folder: berth run . -e train.py."),
+        ("open('configs/base.yaml')", "Only train.py was uploaded; to upload the files beside it too, in its folder: berth run . -e train.py."),
+        ("import lab_of_mine", "If lab_of_mine lies beside it, upload that folder; there: berth run . -e train.py."),
         ("import lab_of_mine.data", "add it: berth run --with PACKAGE train.py."),
         ("import os; os.environ['LAB_KEY']", "The job has no variable LAB_KEY: give it with --env LAB_KEY=VALUE, or as a secret"),
     ],

@@ -2,8 +2,9 @@
 
 import re
 import signal
-import time
+from filecmp import cmp
 from pathlib import Path
+from zipfile import is_zipfile
 
 import pytest
 
@@ -45,8 +46,10 @@ def test_f54_a_small_gpt_falls_back_from_a_torn_checkpoint_to_the_one_before(ser
     server.wait_until(lambda: len(server.get(f"/jobs/{job}/checkpoints")["results"]) >= 2, 60)
 
     kill(server.ranks(job), signal.SIGSTOP)
-    time.sleep(1.5)  # what it has saved is kept by now
-    _tear_newest(server.folder(job) / "generations")
+    saved, generations = server.folder(job) / "work/out/ckpt.pt", server.folder(job) / "generations"
+    # What it has saved last; a file in whose writing it was stopped is never kept.
+    server.wait_until(lambda: _is_kept(saved, generations) or not is_zipfile(saved), 60)
+    _tear_newest(generations)
     kill(server.ranks(job))
     ended = server.wait_for_end(job, limit_s=900)
 
@@ -88,13 +91,23 @@ def test_a_script_that_saves_twice_a_second_resumes_where_its_file_says(server: 
     assert any(f"resumed from step {second['resumed_from_step']}" in each for each in server.reasons(job))
 
 
-def _tear_newest(generations: Path) -> None:
-    """Cut the newest generation's largest file in half, as a disk that lied about a write would."""
-    newest = max(
+def _newest(generations: Path) -> Path:
+    return max(
         (each for each in generations.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)
     )
+
+
+def _is_kept(saved: Path, generations: Path) -> bool:
+    """Whether the newest generation has a file as it is now."""
+    kept = [path for path in _newest(generations).rglob("*") if path.is_file()]
+    return any(cmp(path, saved, shallow=False) for path in kept)
+
+
+def _tear_newest(generations: Path) -> None:
+    """Cut the newest generation's largest file in half, as a disk that lied about a write would."""
     largest = max(
-        (path for path in newest.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+        (path for path in _newest(generations).rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
     )
     largest.chmod(0o644)
     with largest.open("r+b") as file:

@@ -76,6 +76,17 @@ def test_a_tensor_of_one_number_is_a_scalar(job: JobFolder) -> None:
     assert points(read(job)[0]) == [("epoch_loss", 7, 0.25)]
 
 
+def test_a_folder_that_became_a_link_is_not_read(job: JobFolder, tmp_path: Path) -> None:
+    folder = job.work / "runs/first"
+    write(folder / "events.out.tfevents.1", scalar(1, 0.5))
+    _, files = read(job)
+    write(tmp_path / "others/events.out.tfevents.1", scalar(1, 0.5), scalar(2, 0.25))
+    folder.rename(job.work / "moved")
+    folder.symlink_to(tmp_path / "others")
+
+    assert 0.25 not in [value for _, _, value in points(read(job, files.offsets)[0])]
+
+
 def test_each_record_counts_once_and_half_of_one_waits(job: JobFolder) -> None:
     path = job.work / "events.out.tfevents.1"
     write(path, scalar(1, 2.0), scalar(2, 1.0))

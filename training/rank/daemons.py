@@ -6,6 +6,7 @@
 from __future__ import annotations  # an image may have a Python older than ours, which would evaluate them
 
 import os
+import sys
 from typing import NoReturn
 
 from . import PID, RANK
@@ -38,21 +39,40 @@ def watch_forks(folder: str) -> None:
 
 
 def _count_daemons() -> int:
-    """How many copies of this process live in another session; workers stay in ours, and end with it.
+    """How many copies of this process live on: in another session, or forked by the script itself.
 
-    A copy that was forked just now gets a moment to leave for its own.
+    A copy that was forked just now gets a moment to leave for a session of its own, or to end.
     """
     import time
 
     until_s = time.monotonic() + _LEAVES_WITHIN_S
     was_empty = False  # a copy that forks and exits during a look hides both; the next look finds the second
     while True:
-        sessions = [_session_of(pid) for pid in _copies()]
+        copies = _copies()
+        sessions = [_session_of(pid) for pid in copies]
         count = sum(session not in (None, os.getsid(0)) for session in sessions)
-        if count or (was_empty and not sessions) or time.monotonic() > until_s:
+        if count or (was_empty and not sessions):
             return count
+        if time.monotonic() > until_s:
+            return _count_own_forks(copies)
         was_empty = not sessions
         time.sleep(0.0 if was_empty else 0.01)
+
+
+def _count_own_forks(copies: list[int]) -> int:
+    """How many of these copies are no workers: multiprocessing does not know them, and no copy is their parent."""
+    process = sys.modules.get("multiprocessing.process")
+    started = [getattr(child, "_popen", None) for child in getattr(process, "_children", ())]
+    workers = {getattr(popen, "pid", None) for popen in started}
+    return sum(pid not in workers and _parent_of(pid) not in (None, *copies) for pid in copies)
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # it has just ended
+        return None
 
 
 def _copies() -> list[int]:

@@ -9,7 +9,7 @@ from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, Muting
 from orchestrator.agent.telemetry.named_numbers import count_of, total_of, values_of, whole_of
-from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
+from orchestrator.agent.telemetry.progress import EPOCH, PERCENT, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import of_part
 from orchestrator.agent.telemetry.tables import TableRow, Tables
 from orchestrator.agent.telemetry.tokens import to_float
@@ -17,6 +17,7 @@ from orchestrator.agent.telemetry.vocabulary import OFTEN_MEASURED
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
+WHOLE = 100  # percent
 
 
 class LineValues(NamedTuple):
@@ -27,7 +28,7 @@ class LineValues(NamedTuple):
     epoch: float | None = None
     total_epochs: int | None = None
     values: Mapping[str, float] = NO_VALUES
-    unit: str = STEP  # of the step: "step", "sample" or "epoch"
+    unit: str = STEP  # of the step: "step", "sample", "epoch" or "percent"
     moves: bool = True  # the step is where the training is now
 
 
@@ -52,6 +53,8 @@ class LayoutReader:
                 return self._values(layout, numbers)
             case Kind.BAR | Kind.KERAS_BAR | Kind.DRAWN_BAR:
                 return self._bar(layout, numbers, line)
+            case Kind.PERCENT:
+                return self._percent(layout, numbers)
             case Kind.TRIAL:
                 return self._trial(layout, numbers)
         return self._structure(layout.kind, line)
@@ -106,6 +109,16 @@ class LayoutReader:
         if is_count and not (layout.evaluates or layout.behind_count):
             progress.note_plain_count(is_step=layout.step is not None)
         return self._line(total, values)
+
+    def _percent(self, layout: Layout, numbers: list[str]) -> LineValues | None:
+        """Read how much of the training is done, which is the step only where no line names a step or an epoch."""
+        progress, total = self.progress, None
+        done = to_float(numbers[layout.step.at]) if layout.step is not None else math.nan
+        if progress.step is None or progress.unit == PERCENT:
+            if not 0 <= done <= WHOLE:
+                return None
+            _, total = progress.move_round(int(done), WHOLE, PERCENT)
+        return self._line(total, values_of(layout.fields, numbers))
 
     def _tells_of_before(self, layout: Layout, numbers: list[str]) -> bool:
         """Whether a value behind its count is of an earlier step or epoch than lines of another kind named."""

@@ -21,6 +21,7 @@ class Kind(Enum):
     OPENING = "opening"  # of a dump of settings over several lines
     TRACEBACK = "traceback"
     FOLD = "fold"  # of a cross-validation, and nothing else
+    PERCENT = "percent"  # the step is how much of the training is done, in percent
     TRIAL = "trial"  # of a search of parameters: the step is the trial
 
 

@@ -82,7 +82,7 @@ def parse_lines(
 
 def _read_line(batch: ParsedBatch, line: bytes, now: float) -> None:
     batch.lines += 1
-    record = _decode(line)
+    record = decode(line)
     if record is None:
         if line.strip():
             batch.dropped_lines += 1
@@ -99,7 +99,8 @@ def _read_line(batch: ParsedBatch, line: bytes, now: float) -> None:
     _read_values(batch, record, now)
 
 
-def _decode(line: bytes) -> dict[str, Any] | None:
+def decode(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None if it is another text or too long."""
     if len(line) > LONGEST_LINE_BYTES:
         return None
     try:

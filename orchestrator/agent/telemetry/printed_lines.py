@@ -16,6 +16,7 @@ from orchestrator.agent.telemetry.layout_reader import LayoutReader, LineValues
 from orchestrator.agent.telemetry.layouts import Kind, Layout
 from orchestrator.agent.telemetry.muting import FRAME, MOST_CODE_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.named_numbers import count_of
+from orchestrator.agent.telemetry.percent_lines import read_percent
 from orchestrator.agent.telemetry.progress import Progress
 from orchestrator.agent.telemetry.shapes import read_shape
 from orchestrator.agent.telemetry.tables import EDGES, Tables, header_names, read_structure
@@ -60,7 +61,7 @@ def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_trial(texts) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
+        read_trial(texts) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_percent(texts, whole) or read_shape(texts)
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orchestrator.agent.telemetry.epochs import Epochs
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 
-STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
+STEP, SAMPLE, EPOCH, PERCENT = "step", "sample", "epoch", "percent"
 
 
 @dataclass(slots=True)

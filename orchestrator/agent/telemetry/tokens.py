@@ -30,8 +30,10 @@ _ODD = r"[-+]?(?:(?<![\w.])|(?<=[-+]))(?:nan|NaN|NAN|[iI]nf(?:inity)?|INF)(?!\w)
 _ODD_WORDS = re.compile(r"N[aA]N|INF(?!O)")
 _SPLIT = re.compile(rf"([-+.\d]{_FREE}{_AMOUNT})")
 _SPLIT_ODD = re.compile(rf"({_ODD}|[-+.\d]{_FREE}{_AMOUNT})")
-_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
-_WHOLE_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
+# Of "10% | loss 0.5 | acc 0.3" the second part is no graphic, but a value.
+_GRAPHIC = r"%\s{0,2}\|(?![^|\[\]]{0,400}?[A-Za-z]{2}[ =:]{1,3}[-+.\d])[^|\[\]]{0,400}\|"
+_TQDM_BAR = re.compile(_GRAPHIC)
+_WHOLE_TQDM_BAR = re.compile(_GRAPHIC + r"[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
 # "Processing |####    | (12/391)" of progress, "[####----] 12/391" of many scripts: a count follows.

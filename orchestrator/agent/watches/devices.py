@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.devices.types import Reading
 from orchestrator.devices.xids import Resolution, Xid, explain
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import Happened, HealthFact
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
@@ -29,13 +29,21 @@ def _act(device_id: str, xid: Xid, leases: Sequence[Lease]) -> None:
     logger.warning("Device %s: %s", device_id, xid.sentence)
     grave = xid.resolution in {Resolution.RESET, Resolution.SUPPORT}
     if grave:
+        why = fact(HealthFact.XID, xid=xid.number, what=xid.what, advice=xid.advice)
         Device.objects.filter(pk=device_id).exclude(health=Health.MISSING).update(
-            health=Health.FAULTY, health_reason=xid.sentence[:300]
+            health=Health.FAULTY, health_why=why.as_json()
         )
         wakeups.publish("devices")
         wakeups.schedule()
     for lease in leases:
-        what = fact(Happened.DEVICE_ERROR, device=lease.device.label, xid=xid.number, meaning=xid.sentence)
+        what = fact(
+            Happened.DEVICE_ERROR,
+            device=lease.device.label,
+            xid=xid.number,
+            meaning=xid.sentence,
+            what=xid.what,
+            advice=xid.advice,
+        )
         if grave or xid.resolution == Resolution.RESTART:
             lifecycle.lose_device(lease.attempt.job, why=what)
         else:

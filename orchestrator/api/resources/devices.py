@@ -20,6 +20,7 @@ from orchestrator.api.http.reading import Body, Moment
 from orchestrator.api.http.writing import ByName
 from orchestrator.api.resources.schemas import SeriesOut
 from orchestrator.exceptions import Conflict, Impossible, Malformed, Sentence
+from orchestrator.facts.record import Fact, Facts
 from orchestrator.jobs import drains
 from orchestrator.live import readings, wakeups
 from orchestrator.models import AdminState, Device, Lease, Pool
@@ -99,6 +100,8 @@ class DeviceOut(BaseModel):
     drain_until: datetime | None = Field(description="when it is enabled again by itself; null: by hand")
     health: str
     health_reason: str
+    health_code: str = Field(description="the same as health_reason; empty while it is healthy")
+    health_facts: Facts = Field(description="what health_reason is made of")
     usable: bool
     numa_node: int | None
     nvlink: list[str]
@@ -268,6 +271,8 @@ def show_device(
         drain_until=device.drain_until,
         health=device.health,
         health_reason=device.health_reason,
+        health_code=Fact.read(device.health_why).code,
+        health_facts=dict(Fact.read(device.health_why).facts),
         usable=device.usable,
         numa_node=device.numa_node,
         nvlink=device.nvlink,

@@ -37,7 +37,7 @@ class BesideOut(BaseModel):
 class ProgressOut(BaseModel):
     step: int | None
     total_steps: int | None
-    unit: str = Field("step", description="unit of both: step, sample or epoch")
+    unit: str = Field("step", description="unit of both: step, sample, epoch or percent")
     fraction: float | None = Field(description="0 to 1; null if the total is unknown")
     steps_per_s: float | None
     eta_s: float | None

@@ -1,6 +1,6 @@
 """Attempts that give no sign of life: their devices are fenced until they do, or are proven dead."""
 
-from orchestrator.facts.events import Happened
+from orchestrator.facts.events import Happened, HealthFact
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.lifecycle.transitions import move, retry_when_stale
 from orchestrator.models import Attempt, Device, Health, Job, JobState, Lease
@@ -13,8 +13,9 @@ def lose_sight(attempt: Attempt, *, why: Fact) -> None:
     def act(job: Job) -> None:
         if job.state in {JobState.STARTING, JobState.RUNNING, JobState.STOPPING}:
             move(job, JobState.UNKNOWN, actor="reaper", why=why)
+            why_fenced = fact(HealthFact.HELD_WITHOUT_SIGN, job=str(job))
             Device.objects.filter(leases__in=leases_of(attempt), health=Health.OK).update(
-                health=Health.FENCED, health_reason=f"Held by {job}, which gives no sign of life."[:300]
+                health=Health.FENCED, health_why=why_fenced.as_json()
             )
 
     retry_when_stale(Job(pk=attempt.job_id), act)
@@ -41,4 +42,4 @@ def lift_fences(attempt: Attempt) -> None:
     silent = Lease.objects.active().filter(attempt__job__state=JobState.UNKNOWN).exclude(attempt=attempt)
     Device.objects.filter(leases__in=leases_of(attempt), health=Health.FENCED).exclude(
         pk__in=silent.values("device_id")
-    ).update(health=Health.OK, health_reason="")
+    ).update(health=Health.OK, health_why={})

@@ -245,29 +245,39 @@ def _temporary_places(words: Sequence[str]) -> Iterator[PurePosixPath]:
         yield from (PurePosixPath(match[1]) for match in pattern.finditer(_HARMLESS_PART.sub("", word)))
 
 
-def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str | None:
+def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> Sentence | None:
     if program.startswith("/"):
         there = Path(program).is_file() and os.access(program, os.X_OK)
-        return None if there else f"This server has no program {program}; check its path."
+        if there:
+            return None
+        return Sentence("This server has no program {program}; check its path.", program=program)
     if "/" in program:
         path = os.path.normpath(f"{spec.folder}/{program}")
         if path in paths:
             return None
-        return f"The upload has no file {path!r}, with which the command begins; check its path."
+        return Sentence(
+            "The upload has no file {path!r}, with which the command begins; check its path.", path=path
+        )
     folders = start.program_folders(start.python_of(Pool.objects.get(pk=spec.pool), spec))
     if start.find_program(program, folders) is not None:
         return None
-    return (
-        f"There is no program {program!r}, neither beside the job's Python ({folders[0]}) nor among the system's "
-        f"programs.{_hint(program, paths, folders)}"
+    return Sentence(
+        "There is no program {program!r}, neither beside the job's Python ({folder}) nor among the system's "
+        "programs. {hint}",
+        program=program,
+        folder=folders[0],
+        hint=_hint(program, paths, folders),
     )
 
 
-def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> str:
+def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> Sentence:
     """What was meant, perhaps: a file of the upload, or a program of a similar name."""
     if program in paths:
         shell = _SHELLS.get(PurePosixPath(program).suffix)
-        return f" The upload has it: write {f'{shell} {program}' if shell else f'./{program}'}."
+        command = f"{shell} {shlex.quote(program)}" if shell else shlex.quote(f"./{program}")
+        return Sentence("The upload has it: write {command}.", command=command)
     names = {entry for folder in folders if Path(folder).is_dir() for entry in os.listdir(folder)}  # noqa: PTH208 -- names alone
     near = difflib.get_close_matches(program, names, n=1, cutoff=0.8)
-    return f" Was {near[0]!r} meant?" if near else " If a package provides it, add --with PACKAGE."
+    if near:
+        return Sentence("Was {program!r} meant?", program=near[0])
+    return Sentence("If a package provides it, add --with PACKAGE.")

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -81,8 +82,9 @@ def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[st
     if OF_NOTEBOOK.search(data):
         problems.append(
             Sentence(
-                "'{name}' was made from a notebook and calls get_ipython(), which does not exist in a job: remove the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {name}",
+                "'{name}' was made from a notebook and calls get_ipython(), which does not exist in a job: remove the lines that began with ! or %, or run it with IPython: berth run --with ipython -- ipython {quoted}",
                 name=printable(name),
+                quoted=shlex.quote(printable(name)),
             )
         )
     if problem := _syntax_problem(data):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from orchestrator.supervisor.verdict.rank_reports import RankError, parse_exit_codes
 
 TAIL_BYTES = 1 << 16
-LAST_WORDS_CHARS = 200  # after the last exception of a log: "exiting", "done"
 IGNORED_CHARS = 400  # before a traceback: "Exception ignored in: <function ...>"
 _MOST_RANK = 4096
 # A child that a signal ended, in the words of its launcher: subprocess of Python (accelerate), then DeepSpeed's.
@@ -99,15 +98,6 @@ def read(text: str) -> tuple[dict[int, int], dict[int, RankError]]:
         return codes, {}  # exceptions are consequences, but for an abort's
     first = next(iter(codes), 0)
     return codes, _last_error(text, first)
-
-
-def last_printed(text: str) -> RankError | None:
-    """The exception with which a log ends, although its script went on: it was caught and printed, or ended a thread.
-
-    Not one that Python ignored while it cleaned up.
-    """
-    last, behind = last_raised(text)
-    return last if len(behind) <= LAST_WORDS_CHARS else None
 
 
 def last_raised(text: str) -> tuple[RankError | None, str]:

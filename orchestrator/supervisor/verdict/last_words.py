@@ -2,7 +2,8 @@
 
 import re
 
-from orchestrator.supervisor.verdict.command_logs import OF_LAUNCHER, OF_TRAINING
+from orchestrator.supervisor.verdict.command_logs import OF_LAUNCHER, OF_TRAINING, last_raised
+from orchestrator.supervisor.verdict.rank_reports import RankError
 
 _MOST_CHARS = 400  # of the last line
 _MOST_LINES = 8  # from the end; some say how to get help below
@@ -40,6 +41,8 @@ _WORDS_OF_ENDS = (
 _OF_ENDS = frozenset(_WORDS_OF_ENDS.split())
 _LETTERS = re.compile(r"[^\W\d]+")
 _LONGEST_END_CHARS = 200
+_MOST_BEHIND_CHARS = 200  # after the last exception of a finished run: "exiting", "done"
+_NUMBERS_ALONE = re.compile(r"^[^\w\n]*\d[\d\W]*$", re.MULTILINE)
 
 
 def last_complaint(text: str) -> str:
@@ -65,6 +68,16 @@ def adds_nothing(behind: str) -> bool:
     """Whether the text behind an exception leaves it the end: bars, what libraries write, "Training failed"."""
     lines = _COLOURS.sub("", behind).splitlines()
     return all(_ADDS_NOTHING.match(line) or _tells_of_end_alone(line) for line in lines)
+
+
+def last_printed(text: str) -> RankError | None:
+    """The exception with which a log ends, although its script went on: it was caught and printed, or ended a thread.
+
+    Not one that Python ignored while it cleaned up, nor one that the script handled: it printed other things after it.
+    """
+    last, behind = last_raised(text)
+    is_end = len(behind) <= _MOST_BEHIND_CHARS and adds_nothing(behind) and not _NUMBERS_ALONE.search(behind)
+    return last if is_end else None
 
 
 def _tells_of_end_alone(line: str) -> bool:

@@ -25,7 +25,7 @@ from orchestrator.supervisor.verdict.error_texts import (
     raised_text,
     taken_port,
 )
-from orchestrator.supervisor.verdict.last_words import adds_nothing, last_complaint, last_words
+from orchestrator.supervisor.verdict.last_words import adds_nothing, last_complaint, last_printed, last_words
 from orchestrator.supervisor.verdict.rank_reports import RankError
 
 # How argparse, and how click and typer end a script that was called with wrong options.
@@ -125,7 +125,7 @@ def _finished(ending: Ending) -> Verdict | None:
 def _finished_quietly(ending: Ending) -> Fact:
     """The end of a run with exit code 0; processes may have run on, and the log may say that the script did not get through."""
     facts: dict[str, object] = {"left": ending.left} if ending.left else {}
-    if printed := command_logs.last_printed(ending.tails.get(ending.numbers[0], "")):
+    if printed := last_printed(ending.tails.get(ending.numbers[0], "")):
         facts["printed"] = raised_text(printed)
     return fact(Ended.FINISHED, **facts)
 

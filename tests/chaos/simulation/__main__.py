@@ -107,7 +107,7 @@ def clear() -> None:
     for model in (Lease, Outbox, JobEvent, Attempt, IdempotencyKey, SchedulerTerm):
         model.objects.all().delete()
     Job.objects.all().delete()
-    Device.objects.update(health="ok", health_reason="")
+    Device.objects.update(health="ok", health_why={})
     shutil.rmtree(settings.HOME.jobs, ignore_errors=True)
 
 

@@ -1,0 +1,267 @@
+"""CSV and JSON-lines files in which a script keeps its training: its curves, if nothing else tells them."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent import follow_records
+from orchestrator.agent.follow import Follower
+from orchestrator.models import Attempt, Job, JobState
+from orchestrator.store.metrics.series import read_series
+from tests.jobs.folders import make_folder
+
+pytestmark = pytest.mark.usefixtures("home", "db")
+
+Reader = Callable[..., Job]
+
+
+@pytest.fixture
+def run(make_attempt, home) -> Attempt:
+    """A running attempt with its folders."""
+    attempt: Attempt = make_attempt(state=JobState.RUNNING)
+    make_folder(attempt)
+    for folder in (home.job(attempt.job_id).work, home.job(attempt.job_id).output):
+        folder.mkdir(parents=True, exist_ok=True)
+    return attempt
+
+
+@pytest.fixture
+def read(run, monkeypatch) -> Iterator[Reader]:
+    """Reads what is new, with one follower, which looks for files each time."""
+    monkeypatch.setattr(follow_records, "SEARCH_EVERY_S", 0.0)
+    follower = Follower(Attempt.objects.select_related("job").get(pk=run.pk))
+
+    def poll(*, at_end: bool = False) -> Job:
+        while follower.poll(at_end=at_end):
+            pass
+        return Job.objects.get(pk=run.job_id)
+
+    yield poll
+    follower.close()
+
+
+def grow(path: Path, *lines: str) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def curve(home: Any, attempt: Attempt, name: str) -> list[tuple[int, float]]:
+    series = read_series(home.job(attempt.job_id).metrics, [name])
+    return (
+        [(int(x), float(y)) for x, y in zip(series[name].x, series[name].y, strict=True)]
+        if name in series
+        else []
+    )
+
+
+def test_a_log_of_keras_becomes_curves_and_progress(run, read, home):
+    path = home.job(run.job_id).work / "training.log.csv"
+    grow(path, "epoch,accuracy,loss,val_loss", "0,0.5,1.0,1.1")
+    read()
+    grow(path, "1,0.6,0.8,0.9")
+    read()
+    grow(path, "2,0.7,0.7,")
+
+    job = read()
+
+    assert (job.step, job.step_unit, job.last_values["loss"]) == (2, "epoch", 0.7)
+    assert curve(home, run, "loss") == [(0, 1.0), (1, 0.8), (2, 0.7)]
+    assert curve(home, run, "val_loss") == [(0, 1.1), (1, 0.9)]
+
+
+def test_json_lines_count_steps_and_a_last_line_without_its_end_is_read_at_the_end(run, read, home):
+    path = home.job(run.job_id).output / "metrics.jsonl"
+    grow(path, json.dumps({"step": 10, "loss": 1.0, "name": "x", "lr": 0.1}))
+    read()
+    grow(path, json.dumps({"step": 20, "loss": float("nan")}))
+    read()
+    with path.open("a") as file:
+        file.write(json.dumps({"step": 30, "loss": 0.5}))
+    assert read().step == 20
+
+    job = read(at_end=True)
+
+    assert (job.step, job.step_unit, job.diverged_step) == (30, "step", 20)
+    assert [step for step, _ in curve(home, run, "loss")] == [10, 20, 30]
+
+
+def test_steps_that_begin_again_in_each_epoch_are_counted_on(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "epoch,iter,loss")
+    read()
+    grow(path, *(f"{epoch},{at},0.5" for epoch in (1, 2, 3) for at in (0, 5)))
+
+    assert read().step == 25
+
+
+def test_files_of_a_training_and_of_its_validation_are_two_curves(run, read, home):
+    for name in ("train.csv", "val.csv"):
+        grow(home.job(run.job_id).work / name, "step,loss", "1,1.0")
+    read()
+    for name in ("train.csv", "val.csv"):
+        grow(home.job(run.job_id).work / name, "2,0.9")
+    read()
+
+    assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9)]
+    assert curve(home, run, "val_loss") == [(1, 1.0), (2, 0.9)]
+
+
+def test_a_file_that_is_written_anew_with_more_columns_gives_each_value_once(run, read, home):
+    path = home.job(run.job_id).work / "metrics.csv"
+    grow(path, "step,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+    read()
+    path.write_text("step,loss,val_loss\n1,1.0,\n2,0.9,1.5\n3,0.8,\n")
+    read()
+
+    assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9), (3, 0.8)]
+    assert curve(home, run, "val_loss") == [(2, 1.5)]
+
+
+def test_what_the_log_tells_is_not_told_again(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "epoch,loss", "1,1.0")
+    make_folder(run).log(0).write_text("Epoch 1/3: loss 1.0\n")
+    read()
+    grow(path, "2,0.9")
+
+    job = read(at_end=True)
+
+    assert (job.step, job.total_steps) == (1, 3)
+    assert curve(home, run, "loss") == [(1, 1.0)]
+
+
+def test_a_file_without_a_row_that_counts_silences_no_log(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "epoch,loss", "0.25,1.0")
+    read()
+    grow(path, "0.5,0.9")
+    read()
+    make_folder(run).log(0).write_text("step 7/9 loss 0.7\n")
+
+    job = read(at_end=True)
+
+    assert (job.step, job.total_steps) == (7, 9)
+    assert curve(home, run, "loss") == [(7, 0.7)]
+
+
+def test_printed_epochs_name_no_end_for_the_steps_of_a_file(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    log = make_folder(run).log(0)
+    log.write_text("Epoch 1/3\n")
+    grow(path, "step,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+    read()
+    grow(path, "3,0.8")
+    log.write_text("Epoch 1/3\nEpoch 2/3\n")
+
+    job = read(at_end=True)
+
+    assert (job.step, job.step_unit, job.total_steps) == (3, "step", None)
+
+
+def test_what_the_run_reports_itself_takes_the_place_of_its_files(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "epoch,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+    read()
+    with make_folder(run).metrics.open("a") as file:
+        file.write('{"step": 500, "loss": 0.4}\n')
+    read()
+    grow(path, "3,0.8")
+
+    job = read(at_end=True)
+
+    assert (job.step, job.step_unit) == (500, "step")
+    assert curve(home, run, "loss") == [(500, 0.4)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("name,age,loss\n", "ada,3,0.5\n"),  # no step
+        ("step,age\n", "1,3\n"),  # no measure
+        ("step\n", "1\n"),
+        ("no table at all, only words\n", "and more words\n"),
+        ('{"step": 1, "age": 3}\n', '{"step": 2, "age": 3}\n'),
+        ("[" * 100_000, "]\n"),
+        ("\x00\xff,step,loss\n" * 3, "1,2,3\n"),
+    ],
+)
+def test_other_files_are_left_alone(first, second, run, read, home):
+    path = home.job(run.job_id).work / "data.csv"
+    path.write_text(first)
+    read()
+    with path.open("a") as file:
+        file.write(second)
+
+    job = read(at_end=True)
+
+    assert (job.step, job.last_values) == (None, {})
+
+
+def test_a_file_that_does_not_grow_is_data(run, read, home):
+    path = home.job(run.job_id).work / "history.csv"
+    grow(path, "epoch,loss", "1,1.0", "2,0.9")
+    read()
+
+    assert read(at_end=True).step is None
+
+
+def test_links_are_not_followed(run, read, home, tmp_path):
+    outside = tmp_path / "outside.csv"
+    grow(outside, "step,loss", "1,1.0")
+    (home.job(run.job_id).work / "log.csv").symlink_to(outside)
+    read()
+    grow(outside, "2,0.9")
+
+    assert read(at_end=True).step is None
+
+
+def test_a_folder_that_became_a_link_is_not_read(run, read, home, tmp_path):
+    folder = home.job(run.job_id).work / "logs"
+    folder.mkdir()
+    grow(folder / "log.csv", "step,loss", "1,1.0")
+    read()
+    grow(folder / "log.csv", "2,0.9")
+    read()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/log.csv").write_text((folder / "log.csv").read_text() + "3,0.1\n")
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(tmp_path / "others")
+
+    assert read(at_end=True).step == 2
+
+
+def test_rows_from_before_the_attempt_are_passed_over(run, read, home):
+    path = home.job(run.job_id).output / "log.csv"
+    grow(path, "step,loss", "1,1.0", "2,0.9")
+    os.utime(path, (time.time() - 3600,) * 2)
+    read()
+    grow(path, "3,0.8")
+    read()
+
+    assert curve(home, run, "loss") == [(3, 0.8)]
+
+
+def test_where_a_file_was_read_to_outlasts_the_agent(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "step,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+    read()
+    grow(path, "3,0.8")
+    another = Follower(Attempt.objects.select_related("job").get(pk=run.pk))
+    while another.poll():
+        pass
+    another.close()
+
+    assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9), (3, 0.8)]
