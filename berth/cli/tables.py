@@ -130,6 +130,8 @@ def progress_text(job: Job) -> str:
     if progress.step is None:
         return ""
     share = f"{progress.fraction:.0%} " if progress.fraction is not None else ""
+    if share and progress.json.get("unit") == "percent":
+        return share.strip()
     total = f"/{progress.total_steps:,}" if progress.total_steps else ""
     unit = progress.json.get("unit", "step")  # servers before this field count steps
     return f"{share}{unit} {progress.step:,}{total}"

@@ -257,7 +257,7 @@ def own_row(job: Job, devices: list[str], now: datetime, *, trial: bool = False)
         "attempt": job.attempt_count,
         "progress": percent(job),
         "done": done(job),
-        "step": job.step,
+        "step": None if job.step_unit == "percent" and job.progress is not None else job.step,  # said once
         "total_steps": job.total_steps,
         "unit": job.step_unit,
         "loss": words.value(loss[1]) if loss else "",

@@ -60,7 +60,7 @@ def curve(home: Any, attempt: Attempt, name: str) -> list[tuple[int, float]]:
 
 
 def test_a_log_of_keras_becomes_curves_and_progress(run, read, home):
-    path = home.job(run.job_id).work / "training.log.csv"
+    path = home.job(run.job_id).work / "training.log"
     grow(path, "epoch,accuracy,loss,val_loss", "0,0.5,1.0,1.1")
     read()
     grow(path, "1,0.6,0.8,0.9")
@@ -193,6 +193,7 @@ def test_what_the_run_reports_itself_takes_the_place_of_its_files(run, read, hom
         ("no table at all, only words\n", "and more words\n"),
         ('{"step": 1, "age": 3}\n', '{"step": 2, "age": 3}\n'),
         ("[" * 100_000, "]\n"),
+        ("2026-01-01 INFO epoch 1, loss 0.5\n", "2026-01-01 INFO epoch 2, loss 0.4\n"),
         ("\x00\xff,step,loss\n" * 3, "1,2,3\n"),
     ],
 )

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli.printing import safe
-from berth.cli.tables import box_line, holders_text
-from berth.client import Device
+from berth.cli.tables import box_line, holders_text, progress_text
+from berth.client import Device, Job
+from berth.client.connection import Connection
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,13 @@ def test_the_command_line_calls_a_device_free_only_where_a_job_could_start():
     assert holders_text(device("free", "Free.")).plain == "free"
     assert box_line([kept, device("free", "Free.")], []).startswith("1 of 2 devices free, 1 kept   0 running")
     assert box_line([kept], [], "0 of 1 GPUs free, 1 kept").startswith("0 of 1 GPUs free, 1 kept   0 running")
+
+
+def test_progress_in_percent_is_said_once():
+    def told(**progress: object) -> str:
+        shown = {"fraction": 0.1, "step": 10, "total_steps": 100, **progress}
+        return progress_text(Job({"progress": shown}, Connection("http://127.0.0.1:1", "a-token")))
+
+    assert told(unit="percent") == "10%"
+    assert told(unit="epoch") == "10% epoch 10/100"
+    assert told(unit="percent", fraction=None, total_steps=None) == "percent 10"

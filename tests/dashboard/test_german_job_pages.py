@@ -130,3 +130,14 @@ def test_a_warning_about_a_script_is_said_in_german(german, make_device):
     page = german.post(reverse("submit"), {"file": broken, "gpus": "1", "pool": "default"}, follow=True)
 
     assert "train.py&#x27; sieht nicht nach lauffähigem Python aus" in html_of(page)
+
+
+def test_progress_in_percent_is_said_once(german, reader, ada, make_attempt):
+    job = make_attempt(owner=ada, state=JobState.RUNNING).job
+    Job.objects.filter(pk=job.pk).update(step=10, total_steps=100, step_unit="percent", steps_per_s=0.5)
+
+    for client in (german, reader(ada)):
+        head = html_of(client.get(reverse("job", args=[job.pk]))).partition("data-progress>")[2]
+
+        assert head.startswith("<b>10 %</b></span>")
+        assert "percents" not in head.partition("</p>")[0]

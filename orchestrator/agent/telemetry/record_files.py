@@ -26,7 +26,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     is_value,
 )
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".log")  # Keras' documentation has training.log
 TEXT_NAMES = ("log.txt", "logs.txt")  # JSON lines, as MAE and DeiT write them
 MOST_COLUMNS = 200
 MOST_FILES = 32
