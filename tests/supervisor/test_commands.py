@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.supervisor.linux.processes import with_nonce
 from orchestrator.supervisor.protocol.orders import order_stop
 from orchestrator.supervisor.protocol.records import read_record, write_record
-from orchestrator.supervisor.verdict import command_logs
+from orchestrator.supervisor.verdict import command_logs, last_words
 from tests.supervisor.conftest import Attempt
 from tests.waiting import wait_until
 
@@ -283,7 +283,7 @@ HEADER_OF_RANK = "[rank0]: Traceback (most recent call last):\n"
     ids=["a line of torch's own after the frames", "no name of an exception", "headers and blanks only"],
 )
 def test_long_traceback_without_an_exception_is_read_at_once(text: str) -> None:
-    assert command_logs.last_printed(text) is None
+    assert last_words.last_printed(text) is None
     assert command_logs.read(text) == ({}, {})
 
 
@@ -327,7 +327,7 @@ def test_class_within_a_function_and_a_line_of_torch_between_frames_are_read() -
         "[rank0]: __main__.main.<locals>.MyError: bad\n"
     )
 
-    error = command_logs.last_printed(text)
+    error = last_words.last_printed(text)
 
     assert error is not None
     assert (error.exception, error.message) == ("MyError", "bad")
