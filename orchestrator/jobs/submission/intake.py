@@ -259,8 +259,8 @@ def _create(
         subject = f"job {jobs[0].short_id}"
         with audit.in_english():
             audit.record(user, "job.submitted", subject, f"Submitted {words.plural(len(jobs), 'job')}.")
+    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)  # sent before the news for views
     lifecycle.announce(jobs[0])
-    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
     return jobs[0]
 
 
