@@ -8,6 +8,7 @@ from orchestrator.jobs.checkouts import checking_out
 from orchestrator.jobs.data import fetching
 from orchestrator.jobs.environments import preparing
 from orchestrator.jobs.launch import launcher
+from orchestrator.live import wakeups
 from orchestrator.models import Attempt
 from orchestrator.scheduler import passes
 
@@ -16,9 +17,15 @@ from orchestrator.scheduler import passes
 def schedule(*, for_errands: bool = False) -> None:
     """Run one scheduling pass; with ``for_errands`` only if an open outbox event asks for one.
 
-    A thousand submits at once send a thousand messages, but the first passes serve all of them.
+    A thousand submits at once send a thousand messages, but the first passes serve all of them. The first attempt
+    that the pass places is launched here, without a way through Redis; the others are for all worker processes.
     """
-    passes.run_pass(only_for_errands=for_errands)
+    with wakeups.first_launch_kept() as kept:
+        try:
+            passes.run_pass(only_for_errands=for_errands)
+        finally:
+            for job_id, number in kept:
+                launch(job_id, number)
 
 
 @shared_task
