@@ -266,13 +266,14 @@ def _create(
 
 def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Columns:
     """The columns of a job's row, without its times and files."""
+    pool = Pool.objects.get(pk=spec.pool)
     columns: Columns = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
         "name": spec.name or spec.started_as[:200],
         "tags": spec.tags,
         "project_id": spec.project,
-        "visibility": checks.visibility_of(spec),
+        "visibility": checks.visibility_of(spec, pool),
         "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
         "arguments": values_by_name(spec.args),
         "bundle": bundle,
@@ -285,7 +286,9 @@ def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Columns:
         "event_count": 1,
         "wait_code": NOT_SEEN,
     }
-    columns["memory_claim"] = memory_claims.claim_of(Job(**columns)).as_json()
+    job = Job(**columns)
+    job.pool = pool
+    columns["memory_claim"] = memory_claims.claim_of(job).as_json()
     return columns
 
 
@@ -483,7 +486,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         columns = {name: values[name] for name in values.keys() - NO_COLUMNS}
         if SHOWN & changes.keys():
             checks.check_shown(job.owner, spec, changes)
-            columns["visibility"] = checks.visibility_of(spec)
+            columns["visibility"] = checks.visibility_of(spec, job.pool)
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
