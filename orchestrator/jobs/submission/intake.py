@@ -14,38 +14,28 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from berth import words
-from berth.arguments import values_by_name
 from berth.job_fields import STARTS
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence, after_field
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import fetches, lifecycle, memory_claims
+from orchestrator.jobs import lifecycle
 from orchestrator.jobs.environments import requests
-from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.requests import Wanted
-from orchestrator.jobs.submission import checks, code, repeated_requests, session_limits, starts
+from orchestrator.jobs.submission import checks, code, repeated_requests, rows, session_limits, starts
 from orchestrator.jobs.submission.code import Upload
 from orchestrator.live import wakeups
 from orchestrator.models import (
     SETTINGS_VARIABLE,
     Environment,
-    EnvironmentState,
     Errand,
     Job,
-    JobArray,
-    JobEvent,
-    JobState,
     Pool,
     SweepTrial,
     Visibility,
 )
-from orchestrator.models.jobs import Columns
 from orchestrator.models.transactions import again_when_undone
-from orchestrator.people import accounts, agents, audit, quotas, rights
+from orchestrator.people import accounts, agents, quotas, rights
 from orchestrator.sentences.events import ended_as
-from orchestrator.sentences.waits import NOT_SEEN
-from orchestrator.spec.arrays import ArraySpec
 from orchestrator.spec.job_spec import JobFields, JobSpec, problem_text
 from orchestrator.spec.plain_text import refuse_unwritable
 from orchestrator.store.bundles import bundles
@@ -59,9 +49,7 @@ CHANGEABLE = frozenset(
 CHANGEABLE_WHEN_ENDED = frozenset({"name", "tags", "project", "visibility"})
 SHOWN = frozenset({"project", "visibility"})  # who sees it
 NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
-NOT_KEPT = frozenset({"source", "array"})
 ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python", "image"})
-FIRST_COLUMNS = frozenset({"owner_id", "event_count", "wait_code"})  # which nothing but the submit writes
 RESOLVED = ("pool", "datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
@@ -167,7 +155,7 @@ def accept(
     warnings = [*warnings, *starts.temporary_warning(spec), *wanted.notes]
     # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
     # longer resolve.
-    columns = {} if known else columns_of(user, spec, sha256)
+    columns = {} if known else rows.columns_of(user, spec, sha256)
 
     @again_when_undone
     def write() -> Accepted:
@@ -181,10 +169,10 @@ def accept(
             agents.check_submit(user, spec)
             agents.check_planned(user, spec)
             files = {
-                "environment": environment_row(wanted.declared),
+                "environment": rows.environment_row(wanted.declared),
                 "checkout": code.checkout_of(user.pk, spec, given) if is_fetched else None,
             }
-            job = _create(user, spec, (columns or columns_of(user, spec, sha256)) | files)
+            job = rows.create(user, spec, (columns or rows.columns_of(user, spec, sha256)) | files)
             if beside:
                 beside(job)
             if request:
@@ -229,69 +217,6 @@ def _one_writer() -> Iterator[None]:
         _turn.release()
 
 
-def _create(
-    user: AbstractBaseUser,
-    spec: JobSpec,
-    columns: Columns,
-    *,
-    parent: Job | None = None,
-    resume: bool = False,
-) -> Job:
-    """Write the job, or all jobs of an array; returns the first."""
-    now = timezone.now()
-    columns |= {"submitted_at": now, "queued_at": now}
-    columns |= {"parent": parent, "resume_job": parent if resume else None}
-    if spec.array is not None:
-        jobs = _array_members(spec.array, columns)
-    elif parent is not None and parent.array is not None:
-        # A retry takes the place of the member that it repeats.
-        jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
-    else:
-        jobs = [Job(**columns)]
-    Job.objects.bulk_create(jobs)
-    if parent is None:
-        fetches.ask(spec, jobs)
-    else:
-        fetches.ask_again(jobs[0], parent)
-    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": agents.name_of(user)}
-    JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
-    if agents.agent_of(user) is not None:
-        subject = f"job {jobs[0].short_id}"
-        with audit.in_english():
-            audit.record(user, "job.submitted", subject, f"Submitted {words.plural(len(jobs), 'job')}.")
-    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)  # sent before the news for views
-    lifecycle.announce(jobs[0])
-    return jobs[0]
-
-
-def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Columns:
-    """The columns of a job's row, without its times and files."""
-    pool = Pool.objects.get(pk=spec.pool)
-    columns: Columns = {
-        "owner_id": user.pk,
-        "pool_id": spec.pool,
-        "name": spec.name or spec.started_as[:200],
-        "tags": spec.tags,
-        "project_id": spec.project,
-        "visibility": checks.visibility_of(spec, pool),
-        "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
-        "arguments": values_by_name(spec.args),
-        "bundle": bundle,
-        "priority": spec.priority,
-        "gpus": spec.device_count,
-        "time_limit_s": spec.time_limit_s,
-        "not_before": spec.not_before,
-        "total_steps": spec.total_steps,
-        "agent": agents.mark_of(user),
-        "event_count": 1,
-        "wait_code": NOT_SEEN,
-    }
-    job = Job(**columns)
-    job.pool = pool
-    columns["memory_claim"] = memory_claims.claim_of(job).as_json()
-    return columns
-
-
 def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     """Build the unsaved Job for this spec (an array's first member). Saves nothing; needs no code.
 
@@ -308,7 +233,7 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.script_name, spec.source.text.encode(errors="surrogatepass"))
     now = timezone.now()
-    job = Job(**columns_of(user, resolved, bundle), submitted_at=now, queued_at=now)
+    job = Job(**rows.columns_of(user, resolved, bundle), submitted_at=now, queued_at=now)
     job.owner = cast(User, user)
     return job
 
@@ -323,36 +248,9 @@ def _packages(user: AbstractBaseUser, spec: JobSpec, bundle: str, *, replayed: b
         return Wanted(spec)
 
 
-def environment_row(declared: Declared | None) -> Environment | None:
-    """The row of what a job needs, inside the caller's transaction; a worker is asked to build it."""
-    return None if declared is None else _asked_for(requests.row_for(declared, timezone.now()))
-
-
 def _same_environment(row: Environment | None) -> Environment | None:
     """The packages of a clone: the lock of the job that it repeats."""
-    return None if row is None else _asked_for(requests.again(row, timezone.now()))
-
-
-def _asked_for(row: Environment) -> Environment:
-    if row.state != EnvironmentState.READY:
-        wakeups.prepare(row.pk)
-    return row
-
-
-def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:
-    """The jobs of an array, in the order of their indices, which is that of their ids."""
-    indices = spec.members
-    array = JobArray.objects.create(
-        count=len(indices), at_most=spec.at_most, created_at=columns["submitted_at"]
-    )
-    name = columns["name"]
-    members = []
-    for index in indices:
-        end = f"[{index}]"
-        members.append(
-            Job(**{**columns, "name": f"{name[: 200 - len(end)]}{end}"}, array=array, array_index=index)
-        )
-    return members
+    return None if row is None else rows.ask_for(requests.again(row, timezone.now()))
 
 
 @again_when_undone
@@ -400,16 +298,16 @@ def retry(
         quotas.check_submit(owner, spec)
         agents.check_submit(user, spec)
         agents.check_planned(user, spec)
-        columns = columns_of(owner, spec, job.bundle) | {"agent": agents.mark_of(user)}
+        columns = rows.columns_of(owner, spec, job.bundle) | {"agent": agents.mark_of(user)}
         columns["environment"] = (
-            environment_row(wanted.declared) if wanted else _same_environment(job.environment)
+            rows.environment_row(wanted.declared) if wanted else _same_environment(job.environment)
         )
         if is_fetched and job.checkout is not None:
             given = {*job.checkout.given, *changes}
             columns["checkout"] = code.checkout_of(owner.pk, spec, given)
         if plan is not None:
             columns["next_plan"] = dict(plan)
-        return _create(user, spec, columns, parent=job, resume=resume)
+        return rows.create(user, spec, columns, parent=job, resume=resume)
 
 
 def _changes_packages(job: Job, changes: Mapping[str, Any]) -> bool:
@@ -489,7 +387,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             columns["visibility"] = checks.visibility_of(spec, job.pool)
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
-        kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
+        kept = spec.model_dump(mode="json", exclude=set(rows.NOT_KEPT))
         Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
         changed = {name: kept[name] for name in values}
         lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=agents.name_of(user))
