@@ -20,6 +20,7 @@ from tests.system.server import free_port
 SUITE = (
     "tests/jobs/test_lifecycle.py",
     "tests/scheduler/test_placement.py",
+    "tests/jobs/test_clones.py",
     "tests/jobs/test_submission.py",
     "tests/models/test_transactions.py",
     "tests/jobs/test_state_machine.py",
