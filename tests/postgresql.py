@@ -22,6 +22,7 @@ SUITE = (
     "tests/scheduler/test_placement.py",
     "tests/jobs/test_clones.py",
     "tests/jobs/test_submission.py",
+    "tests/jobs/test_updates.py",
     "tests/models/test_transactions.py",
     "tests/jobs/test_state_machine.py",
     "tests/server/test_doctor.py",
