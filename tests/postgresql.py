@@ -20,7 +20,9 @@ from tests.system.server import free_port
 SUITE = (
     "tests/jobs/test_lifecycle.py",
     "tests/scheduler/test_placement.py",
+    "tests/jobs/test_clones.py",
     "tests/jobs/test_submission.py",
+    "tests/jobs/test_updates.py",
     "tests/models/test_transactions.py",
     "tests/jobs/test_state_machine.py",
     "tests/server/test_doctor.py",

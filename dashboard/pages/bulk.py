@@ -18,7 +18,7 @@ from dashboard.pages.reader import signed_in
 from dashboard.parts import job_table
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import steering
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import updates
 from orchestrator.models import Job
 from orchestrator.people import audit
 from orchestrator.sentences.errors import sentence_of
@@ -135,11 +135,11 @@ def _retry(request: HttpRequest, user: User, job: Job, _tag: str) -> None:
 
 
 def _tag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:
-    intake.update(user, job, {"tags": list(dict.fromkeys([*job.tags, tag]))})
+    updates.update(user, job, {"tags": list(dict.fromkeys([*job.tags, tag]))})
 
 
 def _untag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:
-    intake.update(user, job, {"tags": [each for each in job.tags if each != tag]})
+    updates.update(user, job, {"tags": [each for each in job.tags if each != tag]})
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, User, Job, str], None]] = {

@@ -15,7 +15,7 @@ from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes, remedies
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence
 from orchestrator.jobs import steering
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import updates
 from orchestrator.models import Checkpoint, Job
 from orchestrator.people import audit
 from orchestrator.sentences.errors import sentence_of
@@ -76,7 +76,7 @@ def _profile(request: HttpRequest, job: Job) -> tuple[Job, str]:
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     """Keep files that the job writes outside its checkpoint folder, from now on."""
     glob = added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
-    changed = intake.update(signed_in(request), job, {"checkpoint_glob": glob})
+    changed = updates.update(signed_in(request), job, {"checkpoint_glob": glob})
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
     )
@@ -99,7 +99,7 @@ def _change(request: HttpRequest, job: Job) -> tuple[Job, str]:
         raise Malformed(
             " ".join(errors.get(field, [_("Give a value for {field}.").format(field=_(BY_NAME[name].label))]))
         )
-    changed = intake.update(signed_in(request), job, {name: data[name]})
+    changed = updates.update(signed_in(request), job, {name: data[name]})
     steering.note(
         signed_in(request), job, "job.changed", f"Changed {name}.", address=audit.address_of(request)
     )

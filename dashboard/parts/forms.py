@@ -14,7 +14,7 @@ from berth.arguments import WrongUse, duration_s
 from berth.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
 from berth.job_fields import BY_NAME, FIELDS
 from orchestrator.exceptions import Sentence
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import clones
 from orchestrator.models import Job
 from orchestrator.sentences.errors import sentence_of
 from orchestrator.spec.job_spec import JobFields, JobSpec
@@ -200,7 +200,7 @@ def texts_of(job: Job, *, shown: Mapping[str, Sequence[str]]) -> dict[str, str]:
         shown: fields as the reader may see them, as ``rights.texts_of`` says.
     """
     spec: JobFields = {**DEFAULTS, **job.spec.model_dump(mode="json")}
-    spec["env"] = intake.env_to_repeat(job)
+    spec["env"] = clones.env_to_repeat(job)
     spec |= {name: list(texts) for name, texts in shown.items()}
     spec["array"] = None if job.array_index is None else str(job.array_index)
     texts = {field.form_name: write(field, spec[field.name]) for field in FIELDS if field.form}

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from berth import words
 from berth.language import text
 from orchestrator.api.resources.search import EditField, typed_field
-from orchestrator.jobs.submission.intake import CHANGEABLE_WHEN_ENDED
+from orchestrator.jobs.submission.updates import CHANGEABLE_WHEN_ENDED
 from orchestrator.models import Job
 
 register = template.Library()

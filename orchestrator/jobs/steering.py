@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.jobs import checkpoints, lifecycle, profiles
 from orchestrator.jobs.lifecycle import IllegalTransition
-from orchestrator.jobs.submission import intake, session_limits
+from orchestrator.jobs.submission import clones, session_limits
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
 from orchestrator.people import agents, audit, rights
 
@@ -71,8 +71,8 @@ def retry(
     plan: Mapping[str, Any] | None = None,
     address: str = "",
 ) -> Job:
-    """Retry a job as a new one of its owner; see ``intake.retry``."""
-    made = intake.retry(user, job, resume=resume, changes=changes or {}, plan=plan)
+    """Retry a job as a new one of its owner; see ``clones.retry``."""
+    made = clones.retry(user, job, resume=resume, changes=changes or {}, plan=plan)
     note(user, job, "job.retry", f"Ran it again as {made.short_id}.", address=address)
     return made
 

@@ -39,4 +39,6 @@ app.conf.update(
     task_default_queue="berth",
     timezone="UTC",
 )
+# Celery would close the database's connection before and after every task; ``agent.tasks`` closes what is old or broken.
+app.conf["CELERY_DB_REUSE_MAX"] = 10_000  # tasks
 app.autodiscover_tasks(["orchestrator.agent"])

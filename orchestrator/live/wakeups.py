@@ -25,6 +25,7 @@ MOST_WAITING = 10_000
 PATIENCE_AT_EXIT_S = 1.0
 
 _withheld: ContextVar[bool] = ContextVar("withheld", default=False)
+_kept: ContextVar[list[tuple[str, int]] | None] = ContextVar("kept", default=None)
 
 
 class _Sender:
@@ -110,7 +111,15 @@ def schedule(*, for_errands: bool = False) -> None:
 
 def launch(job_id: object, number: int) -> None:
     """Ask a worker to launch an attempt, after the current transaction."""
-    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.launch", str(job_id), number))
+    transaction.on_commit(partial(_send_launch, str(job_id), number))
+
+
+def _send_launch(job_id: str, number: int) -> None:
+    kept = _kept.get()
+    if kept is not None and not kept:
+        kept.append((job_id, number))
+    else:
+        _send_task("orchestrator.agent.tasks.launch", job_id, number)
 
 
 def prepare(environment: int) -> None:
@@ -141,6 +150,17 @@ def _send_task(name: str, *arguments: object, **named: object) -> None:
     _Sender.get().put(
         f"task {name} {arguments} {named}", partial(app.send_task, name, args=arguments, kwargs=named)
     )
+
+
+@contextmanager
+def first_launch_kept() -> Iterator[list[tuple[str, int]]]:
+    """Send no wake-up for the first launch of this context: the caller launches that attempt, a job's id and a number."""
+    kept: list[tuple[str, int]] = []
+    token = _kept.set(kept)
+    try:
+        yield kept
+    finally:
+        _kept.reset(token)
 
 
 @contextmanager

@@ -4,9 +4,9 @@ import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
 
+import django
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 
 CONNECTIONS = 20  # of one web process; PostgreSQL allows 100 in all by default
 WAIT_FOR_ONE_S = 10.0
@@ -21,18 +21,18 @@ def share_connections() -> None:
 
 
 share_connections()
-django_application = get_asgi_application()  # loads the models; the consumers need them
+django.setup(set_prefix=False)  # loads the models; the consumers need them
 
 from dashboard.live.polling import WithPolling  # noqa: E402  # after Django is set up
 from dashboard.urls import websocket_urlpatterns  # noqa: E402  # likewise
 from orchestrator.api.http.agents_door import AgentsDoor  # noqa: E402  # likewise
-from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
+from orchestrator.api.http.connections import BodyLimit, Departures, DjangoInOneCall  # noqa: E402  # likewise
 from orchestrator.server.sessions_port import SessionsPort  # noqa: E402  # likewise
 from orchestrator.services.door import ServicesDoor  # noqa: E402  # likewise
 
 application = ProtocolTypeRouter(
     {
-        "http": ServicesDoor(WithPolling(BodyLimit(AgentsDoor(Departures(django_application))))),
+        "http": ServicesDoor(WithPolling(BodyLimit(AgentsDoor(Departures(DjangoInOneCall()))))),
         "websocket": URLRouter(websocket_urlpatterns),
         "lifespan": SessionsPort(),
     }

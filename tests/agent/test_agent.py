@@ -658,11 +658,13 @@ def test_attempt_stopped_before_its_launch_ends_without_one(make_attempt, act, s
     check_invariants()
 
 
+RUNS = b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n"
+
+
 @pytest.fixture
 def placed(make_attempt, make_job, store_script) -> Callable[[], Any]:
     """An attempt that waits for its launch; its script leaves a mark for each run."""
-    text = b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n"
-    return lambda: make_attempt(make_job(bundle=store_script(text)))
+    return lambda: make_attempt(make_job(bundle=store_script(RUNS)))
 
 
 def wait_for_run(home: Any, attempt: Attempt) -> str:
@@ -694,6 +696,28 @@ def test_five_wake_ups_at_once_launch_once(placed, home):
     assert race(*[lambda _: tasks.launch(str(attempt.job_id), 1)] * 5) == []
 
     assert wait_for_run(home, attempt) == "x"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pass_launches_its_first_attempt_itself_and_leaves_the_others_to_all_workers(
+    make_job, make_device, store_script, home, monkeypatch
+):
+    sent: list[tuple[object, ...]] = []
+    monkeypatch.setattr(
+        "orchestrator.live.wakeups._send_task", lambda *arguments, **_named: sent.append(arguments)
+    )
+    bundle = store_script(RUNS)
+    for index in range(3):
+        make_device(index)
+        lifecycle.queue_errand(make_job(bundle=bundle), Errand.SCHEDULE)
+    sent.clear()
+
+    tasks.schedule(for_errands=True)
+
+    first, *others = Attempt.objects.order_by("pk")
+    assert wait_for_run(home, first) == "x"
+    assert sent == [("orchestrator.agent.tasks.launch", str(other.job_id), 1) for other in others]
+    assert [other.state for other in others] == [AttemptState.CREATED] * 2
 
 
 @pytest.mark.code("F39")

@@ -1,18 +1,19 @@
-"""A client that goes away while a view works for it, on a real server."""
+"""How a request comes to its view through ASGI, and a client that leaves, on a real server."""
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import uvicorn
 from django.contrib.auth.decorators import login_not_required
-from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from orchestrator.api.http.connections import Departures, has_left_of
+from orchestrator.api.http.connections import Departures, DjangoInOneCall, has_left_of
 
 GIVES_UP_S = 60
 began, ended = threading.Event(), threading.Event()
@@ -29,14 +30,21 @@ def work_until_they_leave(request: HttpRequest) -> HttpResponse:
     return HttpResponse()
 
 
-urlpatterns = [path("work", work_until_they_leave)]
+@login_not_required
+def answer(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("here")
+
+
+urlpatterns = [path("work", work_until_they_leave), path("here", answer)]
 
 
 @pytest.fixture
 def port(settings, home) -> Iterator[int]:
     settings.ROOT_URLCONF = __name__
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(Departures(ASGIHandler()), lifespan="off", log_level="error"))
+        server = uvicorn.Server(
+            uvicorn.Config(Departures(DjangoInOneCall()), lifespan="off", log_level="error")
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         yield listening.getsockname()[1]
@@ -55,3 +63,44 @@ def test_a_view_is_told_when_its_client_hangs_up(port):
 
 def test_nobody_leaves_where_no_server_stands_in_front(rf):
     assert not has_left_of(rf.get("/work"))()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_middleware_and_view_run_by_one_call_of_the_requests_thread(settings, home, monkeypatch):
+    settings.ROOT_URLCONF = __name__
+    handler, sent = DjangoInOneCall(), []
+
+    async def ask() -> None:
+        gone = asyncio.Event()
+        body = iter([{"type": "http.request"}])
+
+        async def receive() -> Any:
+            return next(body, None) or await gone.wait()
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/here",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost")],
+        }
+        await handler(scope, receive, send)
+
+    loop, calls = asyncio.new_event_loop(), []
+    call_in_thread = loop.run_in_executor
+
+    def counted(*arguments: Any) -> asyncio.Future[Any]:
+        calls.append(arguments)
+        return call_in_thread(*arguments)
+
+    monkeypatch.setattr(loop, "run_in_executor", counted)
+    try:
+        loop.run_until_complete(ask())
+    finally:
+        loop.close()
+
+    assert [event.get("status", event.get("body")) for event in sent] == [200, b"here"]
+    assert len(calls) <= 4  # the request's begin, the request, its end and the end of its body

@@ -8,7 +8,7 @@ from django.utils import timezone
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import lifecycle
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import clones, intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
 from orchestrator.scheduler import passes
@@ -107,11 +107,11 @@ def test_at_most_the_allowed_members_run_at_once(ada):
 def test_retried_member_keeps_its_index(ada):
     member = submit(ada, name="sweep", array={"indices": "5"})
 
-    again = intake.retry(ada, member, resume=False, changes={})
+    again = clones.retry(ada, member, resume=False, changes={})
 
     assert (again.array, again.array_index, JobArray.objects.count()) == (member.array, 5, 1)
     with pytest.raises(Malformed, match="One job is run again"):
-        intake.retry(ada, member, resume=False, changes={"array": 3})
+        clones.retry(ada, member, resume=False, changes={"array": 3})
 
 
 def test_the_index_is_a_placeholder():

@@ -12,7 +12,7 @@ from django.utils import timezone
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import preparations
 from orchestrator.jobs.checkouts import checking_out, failures, mirrors
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import clones, intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Checkout, CheckoutState, Environment, ExitKind, Job, JobState
 from orchestrator.people import secrets
@@ -150,7 +150,7 @@ def test_code_that_has_not_what_the_job_starts_fails_it_and_a_clone_names_anothe
 
     assert (job.state, job.exit_kind) == (JobState.FAILED, ExitKind.CODE)
     assert "no file 'fit.py'" in job.exit_detail
-    clone = intake.retry(job.owner, job, resume=False, changes={"entrypoint": "train.py"})
+    clone = clones.retry(job.owner, job, resume=False, changes={"entrypoint": "train.py"})
     assert (clone.bundle, clone.spec_fields["git"]) == (job.bundle, job.spec_fields["git"])
 
 
@@ -177,7 +177,7 @@ def test_ref_that_is_gone_fails_the_job_at_once_and_says_so(repository, submit, 
 
     assert (job.state, job.exit_kind, job.ending["facts"]["cause"]) == ("failed", "code", cause)
     assert words in job.exit_detail
-    clone = intake.retry(job.owner, job, resume=False, changes={})
+    clone = clones.retry(job.owner, job, resume=False, changes={})
     assert clone.checkout is not None
     assert (clone.checkout.ref, clone.checkout.state, clone.bundle) == (ref, CheckoutState.WAITING, "")
 

@@ -22,7 +22,7 @@ from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.data.causes import CannotFetch
 from orchestrator.jobs.data.sources import Redirects
 from orchestrator.jobs.launch import launcher
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import clones, intake
 from orchestrator.models import ExitKind, Fetch, FetchState, Job, JobState
 from orchestrator.people import secrets
 from orchestrator.scheduler import passes
@@ -362,7 +362,7 @@ def test_clone_gets_the_very_data_of_its_job(files, submit, ada):
     files.contents["a.bin"] = b"as it is"
     job.refresh_from_db()
 
-    clone = intake.retry(ada, job, resume=False, changes={})
+    clone = clones.retry(ada, job, resume=False, changes={})
 
     assert path_of(clone).read_bytes() == b"as it was"
 

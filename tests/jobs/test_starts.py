@@ -13,7 +13,7 @@ from django.utils import translation
 
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs.launch import launcher
-from orchestrator.jobs.submission import intake, starts
+from orchestrator.jobs.submission import clones, intake, starts
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Attempt, Job
 from orchestrator.sentences.errors import messages_of
@@ -112,8 +112,8 @@ def test_script_uploaded_alone_can_be_started_by_a_command(ada):
 def test_clone_can_start_something_else(ada):
     first = submit(ada, module="pkg.train").job
 
-    by_command = intake.retry(ada, first, resume=False, changes={"command": ["python", "-m", "pkg.train"]})
-    by_script = intake.retry(ada, by_command, resume=False, changes={"entrypoint": "pkg/train.py"})
+    by_command = clones.retry(ada, first, resume=False, changes={"command": ["python", "-m", "pkg.train"]})
+    by_script = clones.retry(ada, by_command, resume=False, changes={"entrypoint": "pkg/train.py"})
 
     assert (by_command.spec.module, by_command.spec.entrypoint) == (None, None)
     assert (by_script.spec.command, by_script.spec.entrypoint) == ([], "pkg/train.py")

@@ -6,29 +6,23 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
+from orchestrator.exceptions import Forbidden, Impossible, Malformed
 from orchestrator.jobs import datasets
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import clones, intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import DatasetRoot, Device, Errand, Health, IdempotencyKey, Job, JobState, Outbox
 from orchestrator.spec.data_names import fill_placeholders
-from orchestrator.store.checkpoints.generations import GenerationStore
 from tests.jobs.invariants import check_history
 from tests.jobs.races import race
+from tests.jobs.submits import submit
 
 
 @pytest.fixture(autouse=True)
 def _devices(home, make_device):
     for index in range(2):
         make_device(index)
-
-
-def submit(user: User, text: str = "print(1)\n", *, key: str | None = None, **fields: Any) -> intake.Accepted:
-    spec = parse_spec({"source": {"text": text}, **fields})
-    return intake.accept(user, spec, idempotency_key=key)
 
 
 @pytest.fixture
@@ -69,8 +63,8 @@ def test_job_without_a_gpu_gets_a_slot_in_the_pool_beside_the_gpus(ada, make_poo
     make_device(0, id="cpu-0", pool=make_pool("cpu"), kind="cpu")
 
     accepted = submit(ada, gpus=0)
-    clone = intake.retry(ada, accepted.job, resume=False, changes={"gpus": 1})
-    back = intake.retry(ada, clone, resume=False, changes={"gpus": 0})
+    clone = clones.retry(ada, accepted.job, resume=False, changes={"gpus": 1})
+    back = clones.retry(ada, clone, resume=False, changes={"gpus": 0})
 
     assert [(job.pool_id, job.gpus, job.spec.gpus) for job in (accepted.job, clone, back)] == [
         ("cpu", 1, 0),
@@ -344,97 +338,6 @@ def test_f87_fifty_submits_with_one_key_make_one_job(ada):
     assert len(answers) == 50
     assert len({accepted.job.pk for accepted in answers}) == Job.objects.count() == 1
     assert sum(accepted.created for accepted in answers) == 1
-
-
-# --- again, and changes
-
-
-def keep_checkpoint(job, home):
-    path = home.job(job.pk).checkpoints / "last.bin"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"weights")
-    assert GenerationStore(home.job(job.pk)).capture([path], 1, 5, lambda: True, settle_s=0)
-
-
-def test_a_retry_is_a_new_job_with_the_same_code_and_its_parent(ada, home):
-    job = submit(ada, name="first", gpus=2).job
-    keep_checkpoint(job, home)
-
-    again = intake.retry(ada, job, resume=True, changes={"gpus": 1})
-
-    assert (again.bundle, again.parent_id, again.resume_job_id) == (job.bundle, job.pk, job.pk)
-    assert (again.gpus, again.spec.gpus, again.name) == (1, 1, "first")
-
-
-def test_a_retry_that_has_nothing_to_resume_from_is_refused(ada):
-    with pytest.raises(Conflict, match="has kept no checkpoint to resume from"):
-        intake.retry(ada, submit(ada).job, resume=True, changes={})
-
-
-def test_a_retry_with_an_entrypoint_that_is_not_there_is_refused(ada):
-    with pytest.raises(Malformed, match=r"has no file 'nope\.py'"):
-        intake.retry(ada, submit(ada).job, resume=False, changes={"entrypoint": "nope.py"})
-
-
-@pytest.mark.parametrize("changes", [{"state": "running"}, {"owner": 2}, {"attempt_count": 9}, {"gpus": 2}])
-def test_b45_unchangeable_fields_do_not_change(ada, changes):
-    job = submit(ada).job
-    with pytest.raises(Malformed, match="cannot be changed"):
-        intake.update(ada, job, changes)
-
-
-def test_changes_reach_columns_spec_and_history(ada):
-    job = intake.update(ada, submit(ada).job, {"name": "new", "priority": 10, "tags": ["a"]})
-
-    assert (job.name, job.priority, job.tags) == ("new", 10, ["a"])
-    assert (job.spec.name, job.spec.priority) == ("new", 10)
-    said = job.events.get(number=2).reason
-    assert said == "Changed the name to new, changed the priority to 10, changed the tags to a."
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"tags": ["a", "b c"], "time_limit_s": 5400},
-            "Changed the tags to a, b c, changed the time limit to 1 h 30 min.",
-        ),
-        ({"tags": [], "time_limit_s": None}, "Removed the tags, removed the time limit."),
-        ({"priority": 0}, "Changed the priority to 0."),
-    ],
-)
-def test_history_describes_each_change(ada, changes, sentence):
-    job = intake.update(ada, submit(ada).job, changes)
-
-    assert job.events.get(number=2).reason == sentence
-
-
-def test_two_changes_at_once_do_not_undo_each_other(ada):
-    job = submit(ada).job
-    stale = Job.objects.get(pk=job.pk)
-    intake.update(ada, job, {"name": "new"})
-
-    after = intake.update(ada, stale, {"priority": 10})
-
-    assert (after.spec.name, after.spec.priority) == ("new", 10)
-
-
-def test_an_ended_job_changes_only_its_labels(ada):
-    job = submit(ada).job
-    stale = Job.objects.get(pk=job.pk)
-    Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED)
-
-    with pytest.raises(
-        Conflict,
-        match="The job has been cancelled; only its name, tags, project and visibility can still change",
-    ):
-        intake.update(ada, stale, {"priority": 10})
-    assert intake.update(ada, stale, {"name": "kept"}).name == "kept"
-
-
-def test_a_priority_beyond_the_role_cannot_be_patched_in(ada):
-    with pytest.raises(Forbidden):
-        intake.update(ada, submit(ada).job, {"priority": 90})
 
 
 def test_a_script_above_the_limit_is_not_read_whole(ada):

@@ -21,6 +21,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from orchestrator.exceptions import WrongSetting
+from orchestrator.jobs.submission import intake
 from orchestrator.live import wakeups
 from orchestrator.models import Job
 from orchestrator.server.environment import Environment, read_environment, redis_socket
@@ -278,6 +279,19 @@ def test_a_wake_up_is_sent_after_the_commit_and_never_after_a_rollback(sent):
         wakeups.publish("queue")
         transaction.set_rollback(True)
     assert list(sent.sender.waiting) == ["live jobs"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_submit_asks_for_a_pass_before_it_tells_the_views(sent, ada, make_device):
+    make_device(0)
+    sent.sender.waiting.clear()
+
+    intake.accept(ada, intake.parse_spec({"source": {"text": "print()\n"}}))
+
+    assert list(sent.sender.waiting)[:2] == [
+        "task orchestrator.agent.tasks.schedule () {'for_errands': True}",
+        f"live job:{Job.objects.get().pk}",
+    ]
 
 
 @pytest.mark.django_db

@@ -15,7 +15,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import clones
 from orchestrator.models import (
     Attempt,
     Checkpoint,
@@ -566,7 +566,7 @@ def test_a_clone_of_a_trial_keeps_its_settings_in_one_place(ada, make_sweep, pla
     play(make_sweep(hand_over=hand_over)).advance()
     job = SweepTrial.objects.get().job
 
-    clone = intake.retry(ada, job, resume=False, changes={})
+    clone = clones.retry(ada, job, resume=False, changes={})
 
     assert "SWEEP_SETTINGS" in job.spec_fields["env"]
     assert ("SWEEP_SETTINGS" in clone.spec_fields.get("env", {})) == stays

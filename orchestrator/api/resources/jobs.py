@@ -32,7 +32,7 @@ from orchestrator.api.resources.submission import (
 )
 from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.jobs import steering
-from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission import intake, updates
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.people import audit
 from orchestrator.scheduler import owner_order
@@ -130,7 +130,7 @@ def change_job(request: ApiRequest, job_id: str) -> JobOut:
                 model_fields=", ".join(JobChanges.model_fields),
             )
         )
-    changed = intake.update(request.user, job, changes)
+    changed = updates.update(request.user, job, changes)
     text = f"Changed {', '.join(sorted(changes))}."
     steering.note(request.user, job, "job.changed", text, address=audit.address_of(request))
     return _show_current(request, changed)

@@ -15,7 +15,7 @@ from berth.language import text as say
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.api.resources.job_filters import JobFilters, find_jobs
-from orchestrator.jobs.submission.intake import CHANGEABLE_WHEN_ENDED
+from orchestrator.jobs.submission.updates import CHANGEABLE_WHEN_ENDED
 from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Dataset, Device, Job, JobState, Role
 from orchestrator.people import rights
 

@@ -2,6 +2,7 @@
 
 import errno
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -89,9 +90,8 @@ def describe(
     """
     spec = job.spec
     leases = list(attempt.leases.filter(ended_at=None).select_related("device").order_by("rank"))
-    if node:
-        leases = [lease for lease in leases if lease.device.node == node]
-    devices = [lease.device for lease in leases]
+    here = [lease for lease in leases if not node or lease.device.node == node]
+    devices = [lease.device for lease in here]
     registered = {dataset: datasets.checked_path(dataset) for dataset in _datasets(job)}
     names = datasets.names_in_a_job(list(registered))
     data = dict(zip(names, registered.values(), strict=True))
@@ -160,11 +160,11 @@ def describe(
         "grace_s": spec.grace_period_s,
         "limits": {"log_bytes": LOG_BYTES_PER_RANK, **isolation.limits(spec, len(devices))},
         "hang_timeout_s": spec.hang_timeout_s,
-        "gpu_memory_fraction": _memory_fraction(attempt),
+        "gpu_memory_fraction": _memory_fraction(job, leases),
         "data": {datasets.full_name(dataset): str(path) for dataset, path in registered.items()},
         "nodes": len(attempt.nodes) or 1,
         "node_rank": attempt.nodes.index(node) if node else 0,
-        "first_rank": leases[0].rank if node else 0,
+        "first_rank": here[0].rank if node else 0,
     }
     if image is not None:
         record["image"] = image.record
@@ -230,16 +230,15 @@ def _length(spec: JobSpec) -> list[str]:
     return ["--epochs", str(spec.total_steps), "--max-steps", str(spec.total_steps)]
 
 
-def _memory_fraction(attempt: Attempt) -> float | None:
+def _memory_fraction(job: Job, leases: Iterable[Lease]) -> float | None:
     """The share of each GPU that torch may allocate; None for whole devices.
 
     A claim covers all memory of a rank, so the CUDA context, which torch does not count, is subtracted.
     """
-    shares = attempt.leases.filter(ended_at=None, memory_bytes__isnull=False).select_related("device")
     return min(
         (
-            min(1.0, allocator_bytes(_ceiling_bytes(attempt.job, lease)) / lease.device.memory_bytes)
-            for lease in shares
+            min(1.0, allocator_bytes(_ceiling_bytes(job, lease)) / lease.device.memory_bytes)
+            for lease in leases
             if lease.memory_bytes and lease.device.memory_bytes
         ),
         default=None,

@@ -81,6 +81,8 @@ def end(attempt: Attempt, ending: Ending) -> Job:
 
 def _with_a_way_on(attempt: Attempt, ending: Ending) -> Ending:
     """What would be different for a job that ran out of memory, if it were tried again."""
+    if ending.kind == ExitKind.OK:
+        return ending
     ending = replace(ending, claim_bytes=memory_claims.larger_claim(attempt))
     if ending.kind != ExitKind.OOM_GPU or ending.claim_bytes is not None:
         return ending

@@ -16,7 +16,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import fetches, lifecycle
 from orchestrator.jobs.environments import requests
-from orchestrator.jobs.submission import checks, code, intake, starts
+from orchestrator.jobs.submission import checks, code, intake, rows, starts
 from orchestrator.models import WAITING_STATES, Checkout, ExitKind, Job
 from orchestrator.models.jobs import Columns
 from orchestrator.people import quotas
@@ -134,9 +134,9 @@ def _columns(job: Job, spec: JobSpec, bundle: str) -> Columns:
     quotas.check_submit(job.owner, spec, 0)
     code.store_code(spec, None, None)  # the bundle is there, with what the job starts
     wanted = requests.of_submit(job.owner, spec, bundle)
-    columns = intake.columns_of(job.owner, wanted.spec, bundle)
+    columns = rows.columns_of(job.owner, wanted.spec, bundle)
     if job.array_index is not None:
         end = f"[{job.array_index}]"
         columns["name"] = f"{columns['name'][: 200 - len(end)]}{end}"
-    columns["environment"] = intake.environment_row(wanted.declared)
-    return {name: value for name, value in columns.items() if name not in intake.FIRST_COLUMNS}
+    columns["environment"] = rows.environment_row(wanted.declared)
+    return {name: value for name, value in columns.items() if name not in rows.FIRST_COLUMNS}

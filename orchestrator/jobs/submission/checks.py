@@ -96,12 +96,9 @@ def check_shown(owner: AbstractBaseUser, spec: JobSpec, given: Container[str]) -
         )
 
 
-def visibility_of(spec: JobSpec) -> str:
+def visibility_of(spec: JobSpec, pool: Pool) -> str:
     """Who sees a job: as it says itself, else as its pool says, else as the server's setting says."""
-    if spec.visibility is not None:
-        return spec.visibility
-    of_pool = Pool.objects.filter(pk=spec.pool).values_list("visibility", flat=True).first()
-    return of_pool or settings.ENVIRONMENT.visibility
+    return spec.visibility or pool.visibility or settings.ENVIRONMENT.visibility
 
 
 def no_bundle(sha256: str | None) -> Impossible:

@@ -2,66 +2,34 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import orjson
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from berth import words
-from berth.arguments import values_by_name
-from berth.job_fields import STARTS
-from orchestrator.exceptions import Conflict, Malformed, OrchestratorError, Sentence, after_field
-from orchestrator.facts.events import Happened
-from orchestrator.facts.record import fact
-from orchestrator.jobs import fetches, lifecycle, memory_claims
+from orchestrator.exceptions import Malformed, OrchestratorError, Sentence, after_field
 from orchestrator.jobs.environments import requests
-from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.requests import Wanted
-from orchestrator.jobs.submission import checks, code, repeated_requests, session_limits, starts
+from orchestrator.jobs.submission import checks, code, repeated_requests, rows, session_limits, starts
 from orchestrator.jobs.submission.code import Upload
-from orchestrator.live import wakeups
 from orchestrator.models import (
-    SETTINGS_VARIABLE,
-    Environment,
-    EnvironmentState,
-    Errand,
     Job,
-    JobArray,
-    JobEvent,
-    JobState,
     Pool,
-    SweepTrial,
-    Visibility,
 )
-from orchestrator.models.jobs import Columns
 from orchestrator.models.transactions import again_when_undone
-from orchestrator.people import accounts, agents, audit, quotas, rights
-from orchestrator.sentences.events import ended_as
-from orchestrator.sentences.waits import NOT_SEEN
-from orchestrator.spec.arrays import ArraySpec
-from orchestrator.spec.job_spec import JobFields, JobSpec, problem_text
+from orchestrator.people import agents, quotas
+from orchestrator.spec.job_spec import JobSpec, problem_text
 from orchestrator.spec.plain_text import refuse_unwritable
 from orchestrator.store.bundles import bundles
-from orchestrator.store.checkpoints.generations import GenerationStore
 
 LONGEST_TURN_S = 5.0
 _turn = threading.Lock()
-CHANGEABLE = frozenset(
-    {"name", "tags", "project", "visibility", "priority", "time_limit_s", "checkpoint_glob"}
-)
-CHANGEABLE_WHEN_ENDED = frozenset({"name", "tags", "project", "visibility"})
-SHOWN = frozenset({"project", "visibility"})  # who sees it
-NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
-NOT_KEPT = frozenset({"source", "array"})
-ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python", "image"})
-FIRST_COLUMNS = frozenset({"owner_id", "event_count", "wait_code"})  # which nothing but the submit writes
 RESOLVED = ("pool", "datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
@@ -167,7 +135,7 @@ def accept(
     warnings = [*warnings, *starts.temporary_warning(spec), *wanted.notes]
     # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
     # longer resolve.
-    columns = {} if known else columns_of(user, spec, sha256)
+    columns = {} if known else rows.columns_of(user, spec, sha256)
 
     @again_when_undone
     def write() -> Accepted:
@@ -181,10 +149,10 @@ def accept(
             agents.check_submit(user, spec)
             agents.check_planned(user, spec)
             files = {
-                "environment": environment_row(wanted.declared),
+                "environment": rows.environment_row(wanted.declared),
                 "checkout": code.checkout_of(user.pk, spec, given) if is_fetched else None,
             }
-            job = _create(user, spec, (columns or columns_of(user, spec, sha256)) | files)
+            job = rows.create(user, spec, (columns or rows.columns_of(user, spec, sha256)) | files)
             if beside:
                 beside(job)
             if request:
@@ -229,66 +197,6 @@ def _one_writer() -> Iterator[None]:
         _turn.release()
 
 
-def _create(
-    user: AbstractBaseUser,
-    spec: JobSpec,
-    columns: Columns,
-    *,
-    parent: Job | None = None,
-    resume: bool = False,
-) -> Job:
-    """Write the job, or all jobs of an array; returns the first."""
-    now = timezone.now()
-    columns |= {"submitted_at": now, "queued_at": now}
-    columns |= {"parent": parent, "resume_job": parent if resume else None}
-    if spec.array is not None:
-        jobs = _array_members(spec.array, columns)
-    elif parent is not None and parent.array is not None:
-        # A retry takes the place of the member that it repeats.
-        jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
-    else:
-        jobs = [Job(**columns)]
-    Job.objects.bulk_create(jobs)
-    if parent is None:
-        fetches.ask(spec, jobs)
-    else:
-        fetches.ask_again(jobs[0], parent)
-    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": agents.name_of(user)}
-    JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
-    if agents.agent_of(user) is not None:
-        subject = f"job {jobs[0].short_id}"
-        with audit.in_english():
-            audit.record(user, "job.submitted", subject, f"Submitted {words.plural(len(jobs), 'job')}.")
-    lifecycle.announce(jobs[0])
-    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
-    return jobs[0]
-
-
-def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Columns:
-    """The columns of a job's row, without its times and files."""
-    columns: Columns = {
-        "owner_id": user.pk,
-        "pool_id": spec.pool,
-        "name": spec.name or spec.started_as[:200],
-        "tags": spec.tags,
-        "project_id": spec.project,
-        "visibility": checks.visibility_of(spec),
-        "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
-        "arguments": values_by_name(spec.args),
-        "bundle": bundle,
-        "priority": spec.priority,
-        "gpus": spec.device_count,
-        "time_limit_s": spec.time_limit_s,
-        "not_before": spec.not_before,
-        "total_steps": spec.total_steps,
-        "agent": agents.mark_of(user),
-        "event_count": 1,
-        "wait_code": NOT_SEEN,
-    }
-    columns["memory_claim"] = memory_claims.claim_of(Job(**columns)).as_json()
-    return columns
-
-
 def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     """Build the unsaved Job for this spec (an array's first member). Saves nothing; needs no code.
 
@@ -305,7 +213,7 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.script_name, spec.source.text.encode(errors="surrogatepass"))
     now = timezone.now()
-    job = Job(**columns_of(user, resolved, bundle), submitted_at=now, queued_at=now)
+    job = Job(**rows.columns_of(user, resolved, bundle), submitted_at=now, queued_at=now)
     job.owner = cast(User, user)
     return job
 
@@ -318,181 +226,3 @@ def _packages(user: AbstractBaseUser, spec: JobSpec, bundle: str, *, replayed: b
         if not replayed:
             raise
         return Wanted(spec)
-
-
-def environment_row(declared: Declared | None) -> Environment | None:
-    """The row of what a job needs, inside the caller's transaction; a worker is asked to build it."""
-    return None if declared is None else _asked_for(requests.row_for(declared, timezone.now()))
-
-
-def _same_environment(row: Environment | None) -> Environment | None:
-    """The packages of a clone: the lock of the job that it repeats."""
-    return None if row is None else _asked_for(requests.again(row, timezone.now()))
-
-
-def _asked_for(row: Environment) -> Environment:
-    if row.state != EnvironmentState.READY:
-        wakeups.prepare(row.pk)
-    return row
-
-
-def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:
-    """The jobs of an array, in the order of their indices, which is that of their ids."""
-    indices = spec.members
-    array = JobArray.objects.create(
-        count=len(indices), at_most=spec.at_most, created_at=columns["submitted_at"]
-    )
-    name = columns["name"]
-    members = []
-    for index in indices:
-        end = f"[{index}]"
-        members.append(
-            Job(**{**columns, "name": f"{name[: 200 - len(end)]}{end}"}, array=array, array_index=index)
-        )
-    return members
-
-
-@again_when_undone
-def retry(
-    user: AbstractBaseUser,
-    job: Job,
-    *,
-    resume: bool,
-    changes: Mapping[str, Any],
-    plan: Mapping[str, Any] | None = None,
-) -> Job:
-    """Submit the same code as a new job of the same owner, even if another person asks.
-
-    Args:
-        resume: start from the newest checkpoint of ``job``.
-        changes: fields of the spec that differ.
-        plan: how a ``model`` trains; None: its run plans.
-
-    Raises:
-        Conflict: there is no checkpoint to resume from.
-        Forbidden: this person may not steer the job, or changes what another person's job runs.
-    """
-    if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
-        raise Conflict(
-            Sentence("{job} has kept no checkpoint to resume from; run it again without resume.", job=job)
-        )
-    if "array" in changes:
-        raise Malformed(
-            "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
-        )
-    spec = parse_spec({**_kept_fields(job, changes), **changes, "source": code.source_of(job)})
-    checks.check_own(spec)
-    rights.check_retry(user, job, changes)
-    agents.check_clone(user, job)
-    owner = job.owner
-    spec = checks.resolve(owner, spec, asked_by=user)
-    is_fetched = code.is_fetched(spec, None, None)
-    wanted = None
-    if not is_fetched:
-        code.store_code(spec, None, None)  # the bundle is there, with the entrypoint
-        wanted = requests.of_submit(owner, spec, job.bundle) if _changes_packages(job, changes) else None
-    spec = wanted.spec if wanted else spec
-    with transaction.atomic():
-        quotas.one_submit_at_a_time(owner)
-        quotas.check_submit(owner, spec)
-        agents.check_submit(user, spec)
-        agents.check_planned(user, spec)
-        columns = columns_of(owner, spec, job.bundle) | {"agent": agents.mark_of(user)}
-        columns["environment"] = (
-            environment_row(wanted.declared) if wanted else _same_environment(job.environment)
-        )
-        if is_fetched and job.checkout is not None:
-            given = {*job.checkout.given, *changes}
-            columns["checkout"] = code.checkout_of(owner.pk, spec, given)
-        if plan is not None:
-            columns["next_plan"] = dict(plan)
-        return _create(user, spec, columns, parent=job, resume=resume)
-
-
-def _changes_packages(job: Job, changes: Mapping[str, Any]) -> bool:
-    """Whether a clone needs other packages: an interpreter is known in its pool only."""
-    if ENVIRONMENT_FIELDS & changes.keys():
-        return True
-    return "pool" in changes and job.environment is not None and bool(job.environment.interpreter)
-
-
-def _kept_fields(job: Job, changes: Mapping[str, Any]) -> JobFields:
-    """The fields of an earlier job that a clone keeps.
-
-    Another script, module or command takes the place of what it started; from a CPU slot to GPUs and back, the clone
-    goes to the pool that suits it.
-    """
-    replaced = set(STARTS) if any(changes.get(name) for name in STARTS) else set()
-    if "gpus" in changes and (changes["gpus"] == 0) != (job.spec_fields.get("gpus") == 0):
-        replaced.add("pool")
-    if "gpus" in changes and changes.get("max_gpus") is None:
-        replaced.add("max_gpus")  # a number was asked for, or a range of its own
-    kept = {name: value for name, value in job.spec_fields.items() if name not in replaced}
-    return kept | ({"env": env_to_repeat(job)} if "env" in kept else {})
-
-
-def env_to_repeat(job: Job) -> dict[str, str]:
-    """The variables of a job for a clone of it.
-
-    The JSON of a trial's settings repeats what its arguments or variables say, and would contradict a changed one.
-    It stays where the script has its settings from nowhere else.
-    """
-    env: dict[str, str] = dict(job.spec_fields.get("env") or {})
-    if SETTINGS_VARIABLE in env:
-        trial = SweepTrial.objects.filter(job=job).select_related("sweep").first()
-        if trial is not None and trial.sweep.hand_over != "json":
-            del env[SETTINGS_VARIABLE]
-    return env
-
-
-@again_when_undone
-def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
-    """Change fields that the table of fields marks as changeable.
-
-    Raises:
-        Malformed: another field, or a wrong value.
-        Conflict: the job has ended, and only its name, tags and who sees it can change.
-    """
-    if refused := sorted(set(changes) - CHANGEABLE):
-        raise Malformed(
-            Sentence(
-                "{refused!r} cannot be changed; these can: {changeable}.",
-                refused=refused[0][:80],
-                changeable=", ".join(sorted(CHANGEABLE)),
-            ),
-            fields={name[:80]: ["cannot be changed"] for name in refused},
-        )
-    rights.check_steer(user, job)
-    agents.check_change(user, changes)
-    with transaction.atomic():
-        # The row as it is now, locked: two changes at once must not undo each other.
-        job = Job.objects.select_for_update().get(pk=job.pk)
-        if job.is_final and set(changes) - CHANGEABLE_WHEN_ENDED:
-            raise Conflict(
-                Sentence(
-                    "The job has {ended_as}; only its name, tags, project and visibility can still change.",
-                    ended_as=ended_as(job.state),
-                )
-            )
-        if changes.get("project", "") is None and job.spec_fields.get("visibility") == Visibility.PROJECT:
-            changes = {"visibility": None, **changes}  # no project is left whose members could see it
-        spec = parse_spec({**job.spec_fields, **changes})
-        if "priority" in changes:
-            rights.check_priority(user, job.pool_id, spec.priority)
-        values: Mapping[str, Any] = {name: getattr(spec, name) for name in changes}
-        columns = {name: values[name] for name in values.keys() - NO_COLUMNS}
-        if SHOWN & changes.keys():
-            checks.check_shown(job.owner, spec, changes)
-            columns["visibility"] = checks.visibility_of(spec)
-        if columns.get("name", "") is None:
-            raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
-        kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
-        Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
-        changed = {name: kept[name] for name in values}
-        lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=agents.name_of(user))
-        if not job.is_final:
-            lifecycle.queue_errand(job, Errand.SCHEDULE)
-    if SHOWN & changes.keys():
-        wakeups.publish(accounts.TOPIC)  # who watches it may no longer see it
-    job.refresh_from_db()
-    return job
