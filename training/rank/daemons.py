@@ -7,10 +7,12 @@ from __future__ import annotations  # an image may have a Python older than ours
 
 import os
 import sys
-from typing import NoReturn
 
-from . import PID, RANK
+from . import PID, RANK, TYPE_CHECKING
 from .ending import write_whole
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _LEAVES_WITHIN_S = 0.5
 

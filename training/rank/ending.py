@@ -11,9 +11,11 @@ from __future__ import annotations  # an image may have a Python older than ours
 
 import os
 import sys
-from typing import Any, NoReturn
 
-from . import FOLDER, PID, RANK, log
+from . import FOLDER, PID, RANK, TYPE_CHECKING, log
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _FILES_WITHIN_S = 10.0
 

@@ -8,9 +8,11 @@ from __future__ import annotations  # an image may have a Python older than ours
 import os
 import sys
 from types import ModuleType
-from typing import Any
 
-from . import FOLDER, RANK
+from . import FOLDER, RANK, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # Packages with functions that a room of ours wraps, once the script imports one of them.
 TRACKERS = frozenset(

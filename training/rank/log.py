@@ -9,7 +9,11 @@ import errno
 import io
 import os
 import sys
-from typing import Any
+
+from . import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def redirect_to(path: str) -> None:
