@@ -61,7 +61,8 @@ class OnlyPip(Exception):
 def install(lock: Path) -> int:
     """Install what a lock file names; returns the exit status of the program that did it."""
     try:
-        variables = uv_variables(pip_settings(), lock)
+        settings = pip_settings()
+        variables = uv_variables(settings, lock)
     except OnlyPip as reason:
         say(f"pip installs, because uv knows no setting like pip's {reason}")
         return install_by_pip(lock)
@@ -69,7 +70,8 @@ def install(lock: Path) -> int:
         bring_uv(lock)
     if uv_works():
         # Root installs for people who may not write there, so nobody could compile later.
-        options = ["--compile-bytecode"] if os.geteuid() == 0 else []
+        compiles = os.geteuid() == 0 and not _is_on(settings.get("no-compile", ""))
+        options = ["--compile-bytecode"] if compiles else []
         command = [str(UV), "pip", "install", "--python", sys.executable, "--no-config", "--quiet", *options]
         done = subprocess.run(
             [*command, "--require-hashes", "--requirement", str(lock)],
@@ -157,14 +159,18 @@ def uv_variables(settings: Mapping[str, str], lock: Path) -> dict[str, str]:
         if name == "constraint":
             _check_constraints(value.split(), lock)
         elif name in SWITCHES:
-            if value.strip().lower() in {"1", "true", "yes", "on"}:
+            if _is_on(value):
                 variables[AS_UV[name]] = "1"
         elif name in AS_UV:
             words = value.split() if name in SEPARATORS else [value.strip()]
             variables[AS_UV[name]] = SEPARATORS.get(name, "").join(words)
-        elif name not in WITHOUT_EFFECT:
+        elif name not in WITHOUT_EFFECT and name != "no-compile":  # uv compiles only where it is told to
             raise OnlyPip(name)
     return variables
+
+
+def _is_on(value: str) -> bool:
+    return value.strip().lower() in {"1", "true", "yes", "on"}
 
 
 def _check_constraints(files: list[str], lock: Path) -> None:

@@ -125,6 +125,10 @@ def install(lender: str = "") -> None:
         venv.EnvBuilder(with_pip=False).create(make.VENV)
         copy = ("cp", "-a", f"{packages_of(Path(lender), version)}/.", packages_of(make.VENV, version))
         subprocess.run(copy, check=True)
+        if (uv := Path(lender, "bin", "uv")).exists():
+            shutil.copy2(
+                uv, make.VENV / "bin"
+            )  # looks through the packages in a moment; pip takes 9 s of a core
     for group in ("base", "test"):
         make.install(group)
     sys.stdout.write(f"{make.PYTHON}\n")

@@ -549,6 +549,18 @@ def test_a_turn_costs_one_query_however_many_attempts_live(make_attempt, django_
             thread.join()
 
 
+@pytest.mark.django_db
+def test_a_turn_without_attempts_asks_only_whether_there_are_any(django_assert_num_queries):
+    agent = Loop(threading.Event())
+    agent.swept_at = time.monotonic() + 1000
+
+    with django_assert_num_queries(1) as asked:
+        agent.tick()
+
+    assert "spec_fields" not in asked[0]["sql"]
+    assert "JOIN" not in asked[0]["sql"]
+
+
 @pytest.mark.code("F41")
 def test_agent_survives_database_outages_and_its_own_errors(monkeypatch, caplog):
     stopping = threading.Event()

@@ -65,6 +65,13 @@ def test_uv_installs_from_where_pip_is_told_to(install: Install) -> None:
     assert install(UV) == ("uv", "")
 
 
+def test_uv_compiles_nothing_where_pip_is_told_not_to(install: Install, machine: Path) -> None:
+    assert install(UV, PIP_NO_COMPILE="1") == ("uv", "")
+
+    newest = max(machine.glob("venv/lib/*/site-packages/own*.py"))
+    assert not list(newest.parent.glob(f"__pycache__/{newest.stem}.*"))
+
+
 @pytest.mark.parametrize(
     ("uv", "words"),
     [(None, ""), ("#!/bin/sh\nexit 1\n", ""), ('#!/bin/sh\n[ "$1" = --version ]\n', "uv could not install")],

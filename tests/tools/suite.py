@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.tools import rewritten
 from tests.tools.parts import Lanes, Part
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,10 +65,14 @@ def run(lanes: Sequence[Sequence[Part]]) -> int:
 
 
 def compile_sources() -> None:
-    """Compile Berth once: where PYTHONDONTWRITEBYTECODE is set, each process of each server would do so again."""
+    """Compile Berth once: where PYTHONDONTWRITEBYTECODE is set, each process of each server would do so again.
+
+    Likewise each worker would rewrite every test file.
+    """
     for name in TYPED:
         if (ROOT / name).is_dir():
             compileall.compile_dir(ROOT / name, quiet=1, workers=0)
+    rewritten.keep_all(ROOT / "tests")
 
 
 def main() -> int:

@@ -23,6 +23,8 @@ def sweep(now: datetime) -> None:
     queued = Job.objects.filter(
         state=JobState.QUEUED, pool__sharing=Sharing.LEARNED, spec_fields__kind="model", attempt_count=0
     )
+    if not queued.exists():  # asked every second: to build the whole query would cost five times as much
+        return
     jobs = list(queued.select_related("pool", "owner"))
     keys = {job.pk: memory_claims.memory_key(job.spec_fields, job.bundle) for job in jobs}
     for (key, pool), waiting in planned_memory.waiting_for_plans(jobs, keys, now).items():
