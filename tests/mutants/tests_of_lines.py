@@ -57,7 +57,7 @@ class Notebook:
             return (yield)
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]  # typeshed wants a function
+            threading.settrace(None)
             self._seconds[item.nodeid] = time.monotonic() - began_s
 
     def _enter(self, frame: FrameType, event: str, argument: object) -> Any:
