@@ -48,13 +48,18 @@ class Clone:
             return None
         return Notes.read(path)
 
-    def passes_fast(self, tests: Sequence[str], limit_s: float) -> bool:
-        """Do these fast tests pass, and then the others?"""
+    def passes_fast(self, tests: Sequence[str], seconds: Mapping[str, float]) -> bool:
+        """Do these fast tests pass, and then the others?
+
+        Args:
+            seconds: that each fast test takes without a fault.
+        """
         path = self.root.parent / "tests.json"
         path.write_text(json.dumps(tests))
         files = sorted({test.partition("::")[0] for test in tests})
-        near = not tests or self.passes(FAST, limit_s, {ONLY: str(path)}, files)
-        return near and self.passes(FAST, limit_s, {WITHOUT: str(path)})
+        near_s, all_s = sum(seconds[test] for test in tests), sum(seconds.values())
+        near = not tests or self.passes(FAST, _limit_s(near_s), {ONLY: str(path)}, files)
+        return near and self.passes(FAST, _limit_s(all_s), {WITHOUT: str(path)})
 
     def passes(
         self,
@@ -112,6 +117,10 @@ class Clone:
         os.utime(path, (moment, moment))
 
 
+def _limit_s(usual_s: float) -> float:
+    return max(LEAST_WAIT_S, PATIENCE * usual_s)
+
+
 def end(child: subprocess.Popen[bytes]) -> None:
     """Let pytest clear up what its tests have started; end what does not listen."""
     for number, patience_s in ((signal.SIGINT, CLEAR_UP_S), (signal.SIGKILL, None)):
@@ -123,12 +132,11 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 def survivors(clone: Clone, faults: Sequence[Fault], notes: Notes, *, slow: bool) -> list[Fault]:
     """The faults that neither the fast nor the slow tests notice."""
-    limit_s = max(LEAST_WAIT_S, PATIENCE * sum(notes.seconds.values()))
     found = []
     for number, fault in enumerate(faults, start=1):
         tests = notes.tests_of(fault.file, fault.line)
         with clone.having(fault):
-            lives = clone.passes_fast(tests, limit_s) and (not slow or clone.passes(SLOW, SLOW_WAIT_S))
+            lives = clone.passes_fast(tests, notes.seconds) and (not slow or clone.passes(SLOW, SLOW_WAIT_S))
         if lives:
             found.append(fault)
             say(f"SURVIVED {fault}  (fast tests that run it: {len(tests)})")
