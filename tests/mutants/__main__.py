@@ -3,8 +3,8 @@
 make mutants ROOM=orchestrator/store COUNT=20 SEED=1
 
 Works on what is committed, in a clone that goes with it: puts in one fault after the other and runs the fast tests that run its line,
-the quickest first, then the room's other fast tests, then its slow ones, as far as all pass. Prints each fault that survives them, and
-last the share that was noticed.
+the quickest first, then the room's other fast tests, those of other rooms whose files name the module, and the room's slow ones, as far
+as all pass. Prints each fault that survives them, and last the share that was noticed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.mutants.faults import Fault
 from tests.mutants.room import NoSuchRoom, find_room, sample
 from tests.mutants.tests_of_lines import NOTE_OF, NOTE_TO, ONLY, WITHOUT, Notes
-from tests.tools.choice import ROOT
+from tests.tools.choice import ROOT, files_for
 from tests.tools.parts import say
 
 FAST, SLOW = "not slow and not gpu", "slow and not gpu"
@@ -36,9 +36,10 @@ PASSED, NO_TESTS = 0, 5  # pytest's exit statuses
 class Clone:
     """A tree to put faults into, and its tests."""
 
-    def __init__(self, root: Path, tests: Sequence[str]) -> None:
+    def __init__(self, root: Path, tests: Sequence[str], *, and_elsewhere: bool) -> None:
         self.root = root
         self.tests = tests
+        self._and_elsewhere = and_elsewhere
         self._writes = 0
 
     def note(self, files: Sequence[str]) -> Notes | None:
@@ -60,6 +61,12 @@ class Clone:
         near_s, all_s = sum(seconds[test] for test in tests), sum(seconds.values())
         near = not tests or self.passes(FAST, _limit_s(near_s), {ONLY: str(path)}, files)
         return near and self.passes(FAST, _limit_s(all_s), {WITHOUT: str(path)})
+
+    def passes_elsewhere(self, file: str) -> bool:
+        """Do the fast tests of other rooms that name a module pass?"""
+        files = files_for([file], self.root) if self._and_elsewhere else []
+        elsewhere = [test for test in files if not test.startswith(tuple(f"{room}/" for room in self.tests))]
+        return not elsewhere or self.passes(FAST, SLOW_WAIT_S, tests=elsewhere)
 
     def passes(
         self,
@@ -136,7 +143,11 @@ def survivors(clone: Clone, faults: Sequence[Fault], notes: Notes, *, slow: bool
     for number, fault in enumerate(faults, start=1):
         tests = notes.tests_of(fault.file, fault.line)
         with clone.having(fault):
-            lives = clone.passes_fast(tests, notes.seconds) and (not slow or clone.passes(SLOW, SLOW_WAIT_S))
+            lives = (
+                clone.passes_fast(tests, notes.seconds)
+                and clone.passes_elsewhere(fault.file)
+                and (not slow or clone.passes(SLOW, SLOW_WAIT_S))
+            )
         if lives:
             found.append(fault)
             say(f"SURVIVED {fault}  (fast tests that run it: {len(tests)})")
@@ -169,7 +180,7 @@ def main() -> int:
         except NoSuchRoom as error:
             sys.exit(f"berth: {error}")
         faults, left_out = sample(room, chosen.count, chosen.seed, tree)
-        clone = Clone(tree, chosen.tests or room.tests)
+        clone = Clone(tree, chosen.tests or room.tests, and_elsewhere=not chosen.tests)
         if (notes := clone.note(room.files)) is None:
             sys.exit(f"berth: {' '.join(clone.tests)} fails without any fault; mend that first.")
         lives = survivors(clone, faults, notes, slow=not chosen.fast)
