@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from tests.mutants.faults import Fault
 from tests.mutants.room import NoSuchRoom, find_room, sample
@@ -43,9 +44,10 @@ class Clone:
         self._writes = 0
 
     def note(self, files: Sequence[str]) -> Notes | None:
-        """Which fast test runs which lines of these files; None where one of them fails."""
+        """Which fast test runs which lines of these files; None where one of them fails, as pytest tells."""
         path = self.root.parent / "notes.json"
-        if not self.passes(FAST, values={NOTE_TO: str(path), NOTE_OF: json.dumps(list(files))}):
+        values = {NOTE_TO: str(path), NOTE_OF: json.dumps(list(files))}
+        if not self.passes(FAST, values=values, output=sys.stderr):
             return None
         return Notes.read(path)
 
@@ -74,6 +76,7 @@ class Clone:
         limit_s: float | None = None,
         values: Mapping[str, str] | None = None,
         tests: Sequence[str] = (),
+        output: TextIO | int = subprocess.DEVNULL,
     ) -> bool:
         """Do the tests with these marks pass? One that hangs does not."""
         command = [
@@ -95,8 +98,8 @@ class Clone:
             command,
             cwd=self.root,
             env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             process_group=0,
         )
         try:
