@@ -76,9 +76,12 @@ def test_differences_to_another_model_are_listed_by_name() -> None:
     assert describe_differences(saved, saved) == []
 
 
-def test_many_differences_are_counted() -> None:
+def test_eight_differences_are_listed_and_more_are_counted() -> None:
     saved = {f"layer{number}": torch.ones(1) for number in range(50)}
+    eight = dict(list(saved.items())[:8])
 
+    assert len(describe_differences(eight, {})) == 8
+    assert describe_differences(eight, {})[-1] == "layer7 is in the checkpoint, and not in the model"
     assert describe_differences(saved, {})[-2:] == [
         "layer7 is in the checkpoint, and not in the model",
         "and 42 more",
