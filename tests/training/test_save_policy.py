@@ -53,6 +53,19 @@ def test_first_save_is_due_after_half_a_minute() -> None:
     assert (policy.is_due(100 + FIRST_S - 1), policy.is_due(100 + FIRST_S)) == (False, True)
 
 
+@pytest.mark.parametrize(("step_s", "interval_s"), [(0.5, 20.0), (0.8, 40.0)])
+def test_a_save_costs_its_stall_and_what_steps_take_longer_while_it_is_written(
+    step_s: float, interval_s: float
+) -> None:
+    policy = SavePolicy(most_percent=1, now_s=0.0)
+    policy.note_step(0.6, writing=False)
+
+    policy.note_save(0.2, 0.0)
+    policy.note_step(step_s, writing=True)
+
+    assert policy.interval_s == pytest.approx(interval_s)
+
+
 def test_cheap_saves_respect_the_shortest_interval() -> None:
     policy = SavePolicy(now_s=0.0)
 
