@@ -283,6 +283,21 @@ def test_manifest_cannot_name_files_outside_its_folder(
         store.verify(manifest.parent)
 
 
+@pytest.mark.parametrize(
+    "field", [{"step": "5"}, {"step": None}, {"attempt": "1"}, {"files": []}, {"files": [{"path": "a"}]}]
+)
+def test_a_manifest_without_usable_fields_is_no_checkpoint(
+    make_checkpointer: Callable[..., Checkpointer], field: dict[str, object]
+) -> None:
+    checkpointer = make_checkpointer()
+    save_steps(checkpointer, 5)
+    manifest = checkpointer.folder / "1-5" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | field))
+
+    with pytest.raises(CheckpointError, match=r"lacks its files, step or attempt|cannot be read"):
+        store.verify(manifest.parent)
+
+
 def test_a_refused_checkpoint_is_an_error_even_before_an_older_one(
     make_checkpointer: Callable[..., Checkpointer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
