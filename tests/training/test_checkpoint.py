@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from tests.training.started import PATIENCE_S
+from tests.waiting import wait_until
 from training.checkpoint import Checkpointer, store
 from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.report import Reporter
@@ -93,6 +94,16 @@ def test_training_continues_while_its_checkpoint_is_written(
     found = checkpointer.load_latest()
     assert found is not None
     assert torch.equal(found.state["weight"], torch.ones(1_000_000))
+
+
+def test_a_write_is_over_once_its_checkpoint_is_there(make_checkpointer: Callable[..., Checkpointer]) -> None:
+    checkpointer = make_checkpointer()
+    assert not checkpointer.is_writing
+
+    checkpointer.save({"weight": torch.ones(1000)}, 1)
+    wait_until(lambda: not checkpointer.is_writing)
+
+    assert names_in(checkpointer.folder) == ["1-1"]
 
 
 def test_buffers_are_reused_from_save_to_save(make_checkpointer: Callable[..., Checkpointer]) -> None:
