@@ -262,6 +262,22 @@ def test_job_event_and_attempt_tell_the_same_begin(make_attempt):
     assert job.events.get(to_state=JobState.RUNNING).at == began
 
 
+@pytest.mark.parametrize(
+    ("resumed", "sentence"),
+    [
+        ({}, "Attempt 1 runs."),
+        ({"resumed_from": "generation 3", "resumed_from_step": 1200}, "resumed from step 1,200."),
+    ],
+)
+def test_a_running_attempt_says_from_where_it_goes_on(make_attempt, resumed, sentence):
+    attempt = make_attempt()
+    Attempt.objects.filter(pk=attempt.pk).update(**resumed)
+
+    lifecycle.run(attempt, started_at=timezone.now())
+
+    assert Job.objects.get().reason.endswith(sentence)
+
+
 def test_an_attempt_that_runs_while_its_cancel_is_written_stays_stopping(make_attempt):
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now())

@@ -14,6 +14,7 @@ from orchestrator.models import Booking, BookingKind, Device, JobState, PoolRigh
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.availability import Availability, AvailabilityReader
 from orchestrator.scheduler.capacity import read_capacity
+from orchestrator.scheduler.passes.restrictions import BookedDevices, read_restrictions
 from orchestrator.spec.job_spec import GIB
 from tests.scheduler.test_placement import read, reading
 
@@ -125,6 +126,29 @@ def test_a_booking_of_the_day_after_tomorrow_keeps_nothing_yet(book, bob):
     book(47, 50)
 
     assert told(bob)["sim-0"].is_free
+
+
+def test_a_booking_keeps_its_device_from_a_day_before_on(book):
+    booking = book(47, 50)
+    Booking.objects.update(start=booking.start.replace(microsecond=0))
+    day_before = booking.start.replace(microsecond=0) - timedelta(days=1)
+
+    assert list(read_restrictions(day_before)) == ["sim-0"]
+    assert read_restrictions(day_before - timedelta(seconds=1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "booked"),
+    [
+        (BookingKind.RESERVATION, BookedDevices(for_people=frozenset({"sim-0"}))),
+        (BookingKind.MAINTENANCE, BookedDevices(for_maintenance=frozenset({"sim-0"}))),
+    ],
+)
+def test_a_booked_device_counts_for_people_or_for_maintenance_once_the_booking_is_on(book, kind, booked):
+    booking = book(1, 3, kind=kind)
+
+    assert passes.booked_now(booking.start - timedelta(seconds=1)) == BookedDevices()
+    assert passes.booked_now(booking.start) == booked
 
 
 def test_maintenance_keeps_a_device_from_everybody(book, ada):

@@ -419,6 +419,13 @@ def test_a_link_called_latest_is_ignored(job, store, tmp_path):
     assert Watcher(job).files() == []
 
 
+def test_a_checkpoint_is_found_below_sixteen_folders_and_no_deeper(job):
+    found = save(job.checkpoints / "/".join("d" * 16) / "model.pt", b"x")
+    save(job.checkpoints / "/".join("d" * 17) / "model.pt", b"x")
+
+    assert Watcher(job).files() == [found]
+
+
 @pytest.mark.code("T15")
 def test_a_file_that_is_large_only_by_its_size_fills_no_disk(job, store):
     path = save(job.checkpoints / "ckpt.bin", b"first")

@@ -147,6 +147,15 @@ def test_a_progress_bar_of_any_length_is_one_line_with_its_last_state(log, index
     assert log.read_bytes()[lines[-1].offset :] == b"299999 of 300000\r"
 
 
+def test_a_line_keeps_its_place_behind_carriage_returns_without_end(log, index):
+    log.write_bytes(b"\r" * (3 * MIB) + b"done\nafter\n")
+
+    lines = read_lines(log, index, 0, 9)
+
+    assert [line.data for line in lines] == [b"done", b"after"]
+    assert log.read_bytes()[lines[0].offset :] == b"done\nafter\n"
+
+
 def test_ten_million_empty_lines_are_counted_and_found(log, index):
     log.write_bytes(b"\n" * 10_000_000)
     agent = LineIndex(log, index)

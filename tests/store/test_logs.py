@@ -143,6 +143,10 @@ def test_the_tail_is_the_last_lines(log):
     assert read_tail(log, 2).offset == 4
     assert read_tail(log, 100).data == b"1\n2\n3\n4"
 
+    log.write_bytes(b"\n1\n2\n")
+    assert read_tail(log, 2).data == b"1\n2\n", "without the empty line before them"
+    assert read_tail(log, 3).data == b"\n1\n2\n"
+
 
 @pytest.mark.parametrize("replace", [lambda log: log.symlink_to(__file__), os.mkfifo, Path.mkdir])
 def test_what_a_job_put_in_the_place_of_its_log_is_no_log(log, tmp_path, replace):

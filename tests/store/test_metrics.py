@@ -17,6 +17,7 @@ from orchestrator.store.metrics.series import (
     last_values,
     read_series,
     read_since,
+    series_lengths,
     series_names,
     stored_seq,
 )
@@ -267,6 +268,16 @@ def test_one_layout_takes_one_journal_record(folder):
     assert committed is not None
     assert committed["journal_records"] == 1
     assert (folder / "journal").stat().st_size == 16
+
+
+def test_what_was_stored_by_a_seq_is_known_also_when_rows_change_and_in_the_middle_of_one(folder):
+    rows = [{"loss": 1.0}, {"loss": 2.0, "lr": 0.1}, {"loss": 3.0}, {"loss": 4.0, "lr": 0.2}]
+    store(folder, [point for step, row in enumerate(rows) for point in line(step, **row)])
+
+    assert series_lengths(folder) == {"loss": 4, "lr": 2}
+    assert series_lengths(folder, until_seq=5) == {"loss": 4, "lr": 1}
+    assert read_series(folder, until_seq=2)["loss"].y.tolist() == [1, 2]
+    assert last_values(folder, until_seq=4)["loss"].value == 3
 
 
 @pytest.mark.slow

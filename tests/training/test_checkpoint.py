@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from tests.training.started import PATIENCE_S
+from tests.waiting import wait_until
 from training.checkpoint import Checkpointer, store
 from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.report import Reporter
@@ -93,6 +94,16 @@ def test_training_continues_while_its_checkpoint_is_written(
     found = checkpointer.load_latest()
     assert found is not None
     assert torch.equal(found.state["weight"], torch.ones(1_000_000))
+
+
+def test_a_write_is_over_once_its_checkpoint_is_there(make_checkpointer: Callable[..., Checkpointer]) -> None:
+    checkpointer = make_checkpointer()
+    assert not checkpointer.is_writing
+
+    checkpointer.save({"weight": torch.ones(1000)}, 1)
+    wait_until(lambda: not checkpointer.is_writing)
+
+    assert names_in(checkpointer.folder) == ["1-1"]
 
 
 def test_buffers_are_reused_from_save_to_save(make_checkpointer: Callable[..., Checkpointer]) -> None:
@@ -280,6 +291,21 @@ def test_manifest_cannot_name_files_outside_its_folder(
     manifest.write_text(manifest.read_text().replace("state.pt", "../1-5/state.pt"))
 
     with pytest.raises(CheckpointError, match="outside itself"):
+        store.verify(manifest.parent)
+
+
+@pytest.mark.parametrize(
+    "field", [{"step": "5"}, {"step": None}, {"attempt": "1"}, {"files": []}, {"files": [{"path": "a"}]}]
+)
+def test_a_manifest_without_usable_fields_is_no_checkpoint(
+    make_checkpointer: Callable[..., Checkpointer], field: dict[str, object]
+) -> None:
+    checkpointer = make_checkpointer()
+    save_steps(checkpointer, 5)
+    manifest = checkpointer.folder / "1-5" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | field))
+
+    with pytest.raises(CheckpointError, match=r"lacks its files, step or attempt|cannot be read"):
         store.verify(manifest.parent)
 
 

@@ -53,6 +53,19 @@ def test_first_save_is_due_after_half_a_minute() -> None:
     assert (policy.is_due(100 + FIRST_S - 1), policy.is_due(100 + FIRST_S)) == (False, True)
 
 
+@pytest.mark.parametrize(("step_s", "interval_s"), [(0.5, 20.0), (0.8, 40.0)])
+def test_a_save_costs_its_stall_and_what_steps_take_longer_while_it_is_written(
+    step_s: float, interval_s: float
+) -> None:
+    policy = SavePolicy(most_percent=1, now_s=0.0)
+    policy.note_step(0.6, writing=False)
+
+    policy.note_save(0.2, 0.0)
+    policy.note_step(step_s, writing=True)
+
+    assert policy.interval_s == pytest.approx(interval_s)
+
+
 def test_cheap_saves_respect_the_shortest_interval() -> None:
     policy = SavePolicy(now_s=0.0)
 
@@ -76,9 +89,12 @@ def test_differences_to_another_model_are_listed_by_name() -> None:
     assert describe_differences(saved, saved) == []
 
 
-def test_many_differences_are_counted() -> None:
+def test_eight_differences_are_listed_and_more_are_counted() -> None:
     saved = {f"layer{number}": torch.ones(1) for number in range(50)}
+    eight = dict(list(saved.items())[:8])
 
+    assert len(describe_differences(eight, {})) == 8
+    assert describe_differences(eight, {})[-1] == "layer7 is in the checkpoint, and not in the model"
     assert describe_differences(saved, {})[-2:] == [
         "layer7 is in the checkpoint, and not in the model",
         "and 42 more",
