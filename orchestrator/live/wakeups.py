@@ -116,10 +116,12 @@ def launch(job_id: object, number: int) -> None:
 
 def _send_launch(job_id: str, number: int) -> None:
     kept = _kept.get()
-    if kept is not None and not kept:
-        kept.append((job_id, number))
-    else:
+    if kept is None:
         _send_task("orchestrator.agent.tasks.launch", job_id, number)
+        return
+    if kept:
+        _send_task("orchestrator.agent.tasks.launch", *kept.pop())
+    kept.append((job_id, number))
 
 
 def prepare(environment: int) -> None:
@@ -153,12 +155,15 @@ def _send_task(name: str, *arguments: object, **named: object) -> None:
 
 
 @contextmanager
-def first_launch_kept() -> Iterator[list[tuple[str, int]]]:
-    """Send no wake-up for the first launch of this context: the caller launches that attempt, a job's id and a number."""
-    kept: list[tuple[str, int]] = []
+def last_launch_kept(kept: list[tuple[str, int]]) -> Iterator[None]:
+    """Send no wake-up for the last launch of this context: the caller launches the attempt that ``kept`` then has.
+
+    Args:
+        kept: empty; gets the id of the job and the number of the attempt.
+    """
     token = _kept.set(kept)
     try:
-        yield kept
+        yield
     finally:
         _kept.reset(token)
 

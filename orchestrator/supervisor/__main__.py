@@ -1,7 +1,7 @@
 """Runs the supervisor of one attempt: ``PYTHON -I -S .../orchestrator/supervisor [--detach] ATTEMPT_FOLDER``.
 
-Reads secrets as one JSON object from standard input.  With ``--nursery`` forks one for each request on the socket that is
-its standard input; what follows that word only makes room for the command lines of the supervisors.
+Reads secrets as one JSON object from standard input.  With ``--nursery``, forks a supervisor for each request that arrives
+on the socket given as standard input; the argument after it only reserves room for the supervisors' command lines.
 """
 
 import os

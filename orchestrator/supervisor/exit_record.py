@@ -1,7 +1,4 @@
-"""Describes how an attempt ended, from what its supervisor saw and its ranks left behind.
-
-The supervisor loads this module, and with it all verdicts, once its ranks have been started.
-"""
+"""Describes how an attempt ended, from what its supervisor saw and its ranks left behind."""
 
 import time
 import traceback
@@ -35,7 +32,7 @@ class Seen(NamedTuple):
 
     folder: AttemptFolder
     launch: Launch | None  # None: its record could not be read
-    limits: LimitsWatch | None  # None without a launch
+    limits: LimitsWatch | None  # None: it failed before it had any
     run: Run | None  # None: never started
     top: int | None  # exit code of the process that was started; negative: a signal
     cut_short: bool  # only torchrun was left, so the supervisor ended it

@@ -11,10 +11,11 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.supervisor import exit_record as _loaded  # for the supervisors  # noqa: F401
 from orchestrator.supervisor.linux.kernel import show_as
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.ranks.child import IGNORED_BY_SUPERVISOR
@@ -34,29 +35,41 @@ def serve(requests: socket.socket, program: str) -> None:
     """
     for number in IGNORED_BY_SUPERVISOR:  # as a supervisor does: our owner ends us
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # an owner that ignores it would take our children's ends from us
+    _show_as([sys.executable, "-I", "-S", program, "--nursery"])
     gc.freeze()  # or the first collection of each supervisor would copy what it shares
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_BYTES, _DESCRIPTORS)
         if not request:
             return
-        if len(descriptors) == _DESCRIPTORS:
-            _fork(os.fsdecode(request), descriptors, program)
+        is_started = len(descriptors) == _DESCRIPTORS and _fork(os.fsdecode(request), descriptors, program)
         for descriptor in descriptors:
             os.close(descriptor)
-        requests.send(b"started")
+        with suppress(OSError):  # our owner has ended; the next turn sees it
+            requests.send(b"started" if is_started else b"failed")
 
 
-def _fork(folder: str, descriptors: list[int], program: str) -> None:
-    """Fork a supervisor that is not our child."""
-    between = os.fork()
+def _fork(folder: str, descriptors: list[int], program: str) -> bool:
+    """Fork a supervisor that is not our child; False if there is no room for another process."""
+    try:
+        between = os.fork()
+    except OSError:
+        traceback.print_exc()
+        return False
     if between:
-        os.waitpid(between, 0)
-        return
+        return os.waitpid(between, 0)[1] == 0
+    status = 1
     try:
         if os.fork() == 0:
             _become_supervisor(folder, descriptors, program)
+        status = 0
+    except OSError:
+        traceback.print_exc()
     finally:
-        os._exit(0)
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoReturn:
@@ -67,7 +80,7 @@ def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoR
         for number, descriptor in enumerate((secrets, log, log)):
             os.dup2(descriptor, number)
         os.closerange(_ONLY_OURS, max(descriptors) + 1)
-        show_as([sys.executable, "-I", "-S", program, folder])
+        _show_as([sys.executable, "-I", "-S", program, folder])
         supervise(AttemptFolder(Path(folder)), secrets_fd=0)
         status = 0
     except BaseException:  # noqa: BLE001 -- nobody is above us; `spawn` reads the log
@@ -75,3 +88,8 @@ def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoR
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _show_as(command: Sequence[str]) -> None:
+    with suppress(OSError, IndexError, ValueError):  # a kernel that does not tell where its command line is
+        show_as(command)

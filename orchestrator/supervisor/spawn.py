@@ -23,6 +23,7 @@ _DEADLINE_S = 2.0
 _POLL_S = 0.001
 _TITLE_BYTES = 4096  # of a command line, for the longest path
 _ANSWER_BYTES = 64
+_STARTED = b"started"
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _Way = Callable[[int, int], bool]  # starts a supervisor with the descriptors of its log and of its secrets
@@ -36,8 +37,8 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
     """Start the attempt's supervisor and return its pid once it has written its identity.
 
     The supervisor is not our child: it leaves no zombie, and survives the end of this process and its session.  Where
-    systemd runs the machine it is in a scope of its own, so that it survives the end of our service as well;
-    elsewhere it comes from this process's nursery.  If the attempt has a supervisor already, starts nothing and returns
+    systemd gives it a scope of its own, it survives the end of our service as well; elsewhere it comes from this
+    process's nursery.  If the attempt has a supervisor already, starts nothing and returns
     the pid of that one.
 
     Raises:
@@ -81,13 +82,13 @@ def _start(folder: AttemptFolder, secrets: Mapping[str, str], way: _Way) -> bool
         with os.fdopen(reading, "rb") as theirs, folder.supervisor_log.open("ab") as log:
             # Inherited with the log: free once neither we nor the supervisor are there.
             fcntl.flock(log, fcntl.LOCK_SH)
-            if not way(log.fileno(), theirs.fileno()):
-                return False
+            is_started = way(log.fileno(), theirs.fileno())
+        # In any case: a nursery that died before its answer may have forked the supervisor already.
         left = memoryview(json.dumps(dict(secrets)).encode())
         with suppress(BrokenPipeError):  # it ended unread: another supervisor has the attempt, or it failed
             while left:
                 left = left[pipe.write(left) :]
-    return True
+    return is_started
 
 
 def _environment() -> dict[str, str]:
@@ -128,11 +129,12 @@ class _Nursery:
         """Return once the supervisor of ``folder`` is on its own.
 
         Raises:
-            OSError: the nursery is gone, or does not answer.
+            OSError: the nursery is gone, does not answer, or could not fork.
         """
         socket.send_fds(self._requests, [os.fsencode(folder.root)], [log, secrets])
-        if not self._requests.recv(_ANSWER_BYTES):
-            raise ConnectionResetError("The nursery of supervisors has ended.")
+        answer = self._requests.recv(_ANSWER_BYTES)
+        if answer != _STARTED:
+            raise OSError(f"The nursery of supervisors answers {answer!r}.")
 
     def end(self) -> None:
         self._requests.close()
@@ -151,9 +153,8 @@ def _start_in_nursery(python: str, folder: AttemptFolder, log: int, secrets: int
     with _nursery_lock:
         if _nursery is not None and (_nursery.python, _nursery.owner) != (python, os.getpid()):
             end_nursery()
-        if _nursery is None:
-            _nursery = _Nursery(python)
         try:
+            _nursery = _nursery or _Nursery(python)
             _nursery.start(folder, log, secrets)
         except OSError:
             end_nursery()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.facts.record import Fact
+from orchestrator.supervisor.exit_record import Seen, describe
 from orchestrator.supervisor.linux.kernel import become_subreaper
 from orchestrator.supervisor.linux.processes import identify, name_of
 from orchestrator.supervisor.protocol import lease, orders
@@ -60,11 +61,6 @@ def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
     os.close(lock)
 
 
-def load_what_describes_the_end() -> None:
-    """Load it while the ranks start: a start needs none of it, and an upgrade must not replace it before the end."""
-    from orchestrator.supervisor import exit_record as _loaded  # noqa: F401
-
-
 class Supervision:
     """One attempt from its identity to its exit record."""
 
@@ -80,6 +76,8 @@ class Supervision:
         self._stopping: Stopping | None = None
         self._stop_row: dict[str, str | float] | None = None
         self._secrets: Mapping[str, str] = {}
+        self._limits: LimitsWatch | None = None
+        self._caps: Mapping[int | None, LogCap] = {}
         self._over_disk: Fact | None = None
         self._hang: Fact | None = None
         self._unreaped: Fact | None = None
@@ -110,7 +108,6 @@ class Supervision:
         self._check_lease()
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, self._secrets))
-            load_what_describes_the_end()
             self._watch(self._run)
 
     def give_up(self, error: BaseException) -> str:
@@ -140,12 +137,10 @@ class Supervision:
         # Without a record the lock is freed, and the agent sees a lost attempt.
 
     def _describe_end(self, infra: str | None) -> Record:
-        from orchestrator.supervisor.exit_record import Seen, describe
-
         seen = Seen(
             folder=self._folder,
             launch=self._launch,
-            limits=self._limits if self._launch else None,
+            limits=self._limits,
             run=self._run,
             top=self._top,
             cut_short=self._cut_short,
@@ -154,7 +149,7 @@ class Supervision:
             over_disk=self._over_disk,
             hang=self._hang,
             unreaped=self._unreaped,
-            caps=self._caps if self._launch else {},
+            caps=self._caps,
             secrets=self._secrets,
             started_at=self._started_at,
             started_s=self._started_s,
@@ -252,15 +247,16 @@ class Supervision:
 
     def _look_often(self, run: Run, now_s: float) -> bool:
         """Check on each tick what can grow by gigabytes a second; returns whether a log grows fast."""
-        fast = False
+        fast, limits = False, self._limits
+        assert limits is not None  # noqa: S101 -- made before the ranks were started
         try:
             for cap in self._caps.values():
                 fast |= cap.enforce()
             if self._kill_at_s is None and self._top is None:  # also during the grace of a stop
-                self._limits.check(run, now_s)
+                limits.check(run, now_s)
         except OSError:
             traceback.print_exc()
-        if self._kill_at_s is None and (self._limits.over_memory or self._limits.over_limit):
+        if self._kill_at_s is None and (limits.over_memory or limits.over_limit):
             self._kill_at_s = now_s
             run.kill()
         return fast

@@ -99,6 +99,40 @@ def test_attempts_start_without_the_nursery_too(make_attempt: MakeAttempt, numbe
     assert len(children(os.getpid())) == 1
 
 
+def test_nursery_that_dies_between_its_fork_and_its_answer_costs_no_attempt(
+    make_attempt: MakeAttempt, tmp_path: Path
+) -> None:
+    attempt = make_attempt("import os\nprint(os.environ['KEY'])")
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!{sys.executable}\nimport os, socket, sys\nif '--nursery' not in sys.argv:\n"
+        f"    os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])\n"
+        "folder, (log, secrets), _, _ = socket.recv_fds(socket.socket(fileno=0), 65536, 2)\n"
+        "if os.fork() == 0:\n    os.dup2(secrets, 0)\n    os.dup2(log, 2)\n"
+        f"    os.execv({sys.executable!r}, [{sys.executable!r}, '-I', '-S', {str(PROGRAM)!r}, folder])\n"
+    )
+    python.chmod(0o755)
+
+    spawn(attempt.folder, python=str(python), secrets={"KEY": "value"})
+
+    wait_until(attempt.folder.exit.exists)
+    assert (attempt.record()["kind"], attempt.log()) == ("ok", "value\n")
+
+
+def test_owner_that_ignores_the_ends_of_its_children_starts_attempts(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("print('ready')")
+    program = (
+        "import signal, sys\nfrom pathlib import Path\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from orchestrator.supervisor.protocol.folder import AttemptFolder\nfrom orchestrator.supervisor.spawn import spawn\n"
+        f"spawn(AttemptFolder(Path({str(attempt.folder.root)!r})), python=sys.executable, secrets={{}})\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True)
+
+    wait_until(attempt.folder.exit.exists)
+    assert (attempt.record()["kind"], attempt.log()) == ("ok", "ready\n")
+
+
 def test_process_that_was_forked_has_a_nursery_of_its_own(make_attempt: MakeAttempt) -> None:
     ours = nursery_after(make_attempt(""))
     attempt = make_attempt("print('ready')")

@@ -386,7 +386,7 @@ class Server:
         return [
             pid
             for pid, command, _ in processes()
-            if "supervisor/__main__.py\0--nursery" in command and parent(pid) in workers
+            if "supervisor/__main__.py --nursery" in command and parent(pid) in workers
         ]
 
     def service(self, name: str) -> list[int]:

@@ -6,11 +6,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import brotli
-from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
-from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
 from orchestrator.exceptions import Malformed
@@ -29,19 +27,10 @@ POLICY = (
 POLICY_WITH_ISSUER = POLICY.replace("form-action 'self'", "form-action 'self' https:")
 
 
-@sync_and_async_middleware
 def content_security_policy(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
     """Let pages load from this server only and run no inline scripts."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            response: HttpResponseBase = await get_response(request)
-            response.headers.setdefault("Content-Security-Policy", POLICY)
-            return response
-
-        return answer_async  # type: ignore[return-value]  # Django's types know one colour only
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
@@ -51,7 +40,6 @@ def content_security_policy(
     return answer
 
 
-@sync_and_async_middleware
 def compressed(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
@@ -60,12 +48,6 @@ def compressed(
     Secrets cannot be guessed from lengths (BREACH): form tokens are masked differently in every page, and
     cookies are not sent with other sites' requests.
     """
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            return _compress(request, await get_response(request))
-
-        return answer_async  # type: ignore[return-value]  # Django's types know one colour only
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         return _compress(request, get_response(request))

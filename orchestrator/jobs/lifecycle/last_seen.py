@@ -39,7 +39,7 @@ def leases_of(attempt: Attempt) -> LeaseQuerySet:
 
 def lift_fences(attempt: Attempt) -> None:
     """Offer the attempt's devices again, but not those that another silent attempt shares."""
-    # Nearly no device is fenced ever, and every attempt that ends comes here: the statement below takes 2 ms to build.
+    # Devices are hardly ever fenced, and every attempt that ends comes here: the statement below takes 2 ms to build.
     if not Device.objects.filter(health=Health.FENCED).exists():
         return
     silent = Lease.objects.active().filter(attempt__job__state=JobState.UNKNOWN).exclude(attempt=attempt)

@@ -56,6 +56,6 @@ def fail_without_dependency() -> None:
         return
     rows = Job.objects.filter(pk__in=ids, state__in=FINAL_STATES - {JobState.SUCCEEDED})
     lost = {str(row.pk): row for row in rows}
-    for job in Job.objects.filter(pk__in=[pk for pk, ids in needed.items() if lost.keys() & set(ids)]):
+    for job in waiting.filter(pk__in=[pk for pk, ids in needed.items() if lost.keys() & set(ids)]):
         ended = next(lost[id_] for id_ in needed[job.pk] if id_ in lost)
         fail(job, fact(Happened.NEEDED_JOB_ENDED, job=str(ended), state=ended.state))
