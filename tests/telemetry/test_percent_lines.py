@@ -50,6 +50,21 @@ def test_a_percentage_with_values_behind_it_is_the_progress(line, values):
         "[ 10%] Building CXX object 3",
         "10% of the images have 2 faces",
         "Progress: 110% loss 0.5",
+        "Training: 93.2%, loss 0.5",
+        "train: 95.5% loss 0.5",
+        "Train 93% | Val 91% | loss 0.4",
+        "Overall: 97.3% (loss 0.2)",
+        "Total: 97% loss: 0.4",
+        "model 97%, accuracy 0.2",
+        "95% recall precision 0.4",
+        "93.1% precision 91.2% recall loss 0.3",
+        "Finished: 97.5% acc, loss 0.3",
+        "Training done. 97.5% accuracy, loss 0.3",
+        "Training done: 97% accuracy, loss 0.3",
+        "Finished 10% of files, loss 0.5",
+        "450/1000 (45%) loss 0.5",
+        "[450/1000 (45%)] loss 0.5",
+        "10% complete | loss 0.5 | 3/30",
     ],
 )
 def test_other_percentages_are_no_progress(line):
@@ -67,3 +82,15 @@ def test_a_percentage_moves_no_training_that_names_its_steps_or_epochs():
 
 def test_percentages_that_begin_again_are_counted_on():
     assert steps_of(*(f"[{share}%] loss=0.5" for share in (0, 50, 100, 0, 50))) == [0, 50, 100, 100, 150]
+
+
+def test_epochs_take_over_from_a_percentage():
+    read = last_of("Train [80%] loss 0.9\nepoch 1/10 loss 1.00\nepoch 2/10 loss 0.80")
+
+    assert (read.step, read.total_steps, read.unit) == (2, 10, "epoch")
+
+
+def test_values_within_the_graphic_of_a_bar_leave_its_count_alone():
+    read = last_of(" 10%|Loss = 0.5 | 10/100 [00:01<00:09, 10.00it/s]")
+
+    assert (read.step, read.total_steps, read.unit) == (10, 100, "step")

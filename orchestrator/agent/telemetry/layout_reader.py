@@ -115,8 +115,8 @@ class LayoutReader:
         progress, total = self.progress, None
         done = to_float(numbers[layout.step.at]) if layout.step is not None else math.nan
         if progress.step is None or progress.unit == PERCENT:
-            if not 0 <= done <= WHOLE:
-                return None
+            if not 0 <= done <= WHOLE or not (layout.counts_all or done.is_integer()):
+                return None  # without the word "progress", 93.2 % may be an accuracy
             _, total = progress.move_round(int(done), WHOLE, PERCENT)
         return self._line(total, values_of(layout.fields, numbers))
 

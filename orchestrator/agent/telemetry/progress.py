@@ -56,15 +56,22 @@ class Progress(Epochs):
         """The step for scripts that print once per epoch and name no step; a fractional epoch does not count."""
         if self.epoch is None or not self.epoch.is_integer() or abs(self.epoch) > INT64_LAST:
             return self.step
-        if self.step is None or self.unit == EPOCH:
+        if self.step is None or self.unit in (EPOCH, PERCENT):
+            self._leave_percent()
             self.step, self.unit = int(self.epoch), EPOCH
         return self.step
 
+    def _leave_percent(self) -> None:
+        """Forget a count in percent: a line of another kind now names what really counts."""
+        if self.unit == PERCENT:
+            self.last_count, self.count_total, self.count_base, self.first_count = None, None, 0, None
+
     def count_episode(self, episode: float, total: int | None) -> int | None:
         """Take an episode, which is the step only where no line names a step or an epoch; returns its total."""
-        is_step = self.step is None or (self.unit == EPOCH and self.epoch is None)
+        is_step = self.step is None or self.unit == PERCENT or (self.unit == EPOCH and self.epoch is None)
         if not is_step or not episode.is_integer() or abs(episode) > INT64_LAST:
             return None
+        self._leave_percent()
         self.step, self.unit = int(episode), EPOCH
         return total
 

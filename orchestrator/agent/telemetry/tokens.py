@@ -30,8 +30,10 @@ _ODD = r"[-+]?(?:(?<![\w.])|(?<=[-+]))(?:nan|NaN|NAN|[iI]nf(?:inity)?|INF)(?!\w)
 _ODD_WORDS = re.compile(r"N[aA]N|INF(?!O)")
 _SPLIT = re.compile(rf"([-+.\d]{_FREE}{_AMOUNT})")
 _SPLIT_ODD = re.compile(rf"({_ODD}|[-+.\d]{_FREE}{_AMOUNT})")
-# Of "10% | loss 0.5 | acc 0.3" the second part is no graphic, but a value.
-_GRAPHIC = r"%\s{0,2}\|(?![^|\[\]]{0,400}?[A-Za-z]{2}[ =:]{1,3}[-+.\d])[^|\[\]]{0,400}\|"
+# Of "10% | loss 0.5 | acc 0.3" the second part is no graphic, but a value, unless a count follows: "| 10/100 [".
+_NO_VALUE = r"(?![^|\[\]]{0,400}?[A-Za-z]{2}[ =:]{1,3}[-+.\d])"
+_COUNT_FOLLOWS = r"(?=[^|\[\]]{0,400}\|\s{0,3}[\d.]{1,18}[kMG]?/[\d.?]{1,18}[kMG]?\s?\[)"
+_GRAPHIC = rf"%\s{{0,2}}\|(?:{_NO_VALUE}|{_COUNT_FOLLOWS})[^|\[\]]{{0,400}}\|"
 _TQDM_BAR = re.compile(_GRAPHIC)
 _WHOLE_TQDM_BAR = re.compile(_GRAPHIC + r"[^|\[\]]{1,60}\[[^\[\]]{1,400}\]")
 _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
