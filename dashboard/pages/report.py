@@ -135,6 +135,9 @@ def _one(
     request: HttpRequest, job: Job, shows: Collection[str], *, back: str = "", is_live: bool = False
 ) -> HttpResponse:
     attempts = list(job.attempts.prefetch_related("leases__device").order_by("number"))
+    for attempt in attempts:
+        if attempt.log_tail:  # stored as printed until 2026-11-28
+            attempt.log_tail = quotable(job, attempt, attempt.log_tail)
     failed = answer(job, attempts[::-1])
     context = showing.one_job(job, shows) | {
         "attempts": attempts,

@@ -9,7 +9,22 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator.api.http import rate
-from orchestrator.models import Job, JobState, LinkKind, MemberRole, Note, Project, ShareLink, Visibility
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import fact
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.models import (
+    Attempt,
+    ExitKind,
+    Job,
+    JobState,
+    LinkKind,
+    MemberRole,
+    Note,
+    Project,
+    ShareLink,
+    Visibility,
+)
 from orchestrator.people import secrets
 from orchestrator.sharing import links, notes, projects
 from orchestrator.store.metrics.writer import MetricWriter, Point
@@ -83,6 +98,20 @@ def test_a_link_and_a_report_hide_secrets_that_the_log_shows_its_owner(ada, home
         assert "key: ***" in text
         assert QUIET not in text
     assert QUIET in html_of(owner.get(reverse("job", args=[row.pk])))
+
+
+def test_a_link_hides_secrets_in_a_failure_that_was_stored_as_printed(ada, home, make_job, make_attempt):
+    secrets.keep(ada, "API_KEY", QUIET)
+    row = make_job(ada, spec={"secrets": ["API_KEY"]})
+    attempt = make_attempt(row, state=JobState.RUNNING)
+    how = fact(Ended.EXITED, rank=0, exit_code=3)
+    lifecycle.end(attempt, Ending(kind=ExitKind.USER_ERROR, how=how, at=timezone.now()))
+    Attempt.objects.filter(pk=attempt.pk).update(log_tail=f"key {QUIET}\n")
+
+    text = html_of(Client().get(link_to(ada, row)))
+
+    assert "key ***" in text
+    assert QUIET not in text
 
 
 @pytest.mark.parametrize(

@@ -386,6 +386,26 @@ def test_a_secret_that_no_address_can_hold_is_hidden_all_the_same() -> None:
     assert hider_of(["half a pair: \ud83d", "other-secret"])("it was other-secret") == "it was ***"
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "wJalr%2FXUtn%2BFE%20MI%3D",
+        "wJalr/XUtn%2BFE%20MI%3D",
+        "wJalr%2FXUtn%2BFE+MI%3D",
+        "wJalr/XUtn+FE MI=",
+    ],
+)
+def test_a_secret_is_hidden_as_addresses_write_it(printed: str) -> None:
+    assert hider_of(["wJalr/XUtn+FE MI="])(f"GET /?key={printed}&page=2") == "GET /?key=***&page=2"
+
+
+@pytest.mark.parametrize(
+    "printed", ['{"key": "pass\\"w\\u00f6rd"}', '{"key": "pass\\"wörd"}', "pass&quot;wörd"]
+)
+def test_a_secret_is_hidden_as_json_and_pages_write_it(printed: str) -> None:
+    assert "rd" not in hider_of(['pass"wörd'])(printed)
+
+
 def test_many_long_secrets_are_hidden() -> None:
     keys = ["\n".join(f"line {line} of key {key}" for line in range(600)) for key in range(100)]
 

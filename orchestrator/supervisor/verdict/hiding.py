@@ -9,13 +9,9 @@ _SHORTEST = 6  # characters; "1" or "true" as a secret would spoil every text, a
 
 
 def hider_of(values: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces these values in a text, whole, by lines, and as Python and addresses write them."""
-    from urllib.parse import quote  # late import: the start of a run does not need it
-
+    """A function that replaces these values in a text, whole, by lines, and as Python, JSON, pages and addresses write them."""
     parts = {part for value in values for part in (value, value.strip(), *map(str.strip, value.splitlines()))}
-    forms = {
-        form for part in parts for form in (part, repr(part)[1:-1], quote(part, safe="", errors="replace"))
-    }
+    forms = {form for part in parts for form in _forms_of(part)}
     longest_first = sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
 
     def hide(text: str) -> str:
@@ -25,6 +21,21 @@ def hider_of(values: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return hide
+
+
+def _forms_of(value: str) -> Iterable[str]:
+    import html
+    import json
+    from urllib.parse import quote, quote_plus  # late imports: the start of a run does not need them
+
+    yield value
+    yield repr(value)[1:-1]
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield html.escape(value)
+    for safe in ("", "/"):
+        yield quote(value, safe=safe, errors="replace")
+        yield quote_plus(value, safe=safe, errors="replace")
 
 
 def hide_in_errors(hide: Callable[[str], str], errors: Mapping[int, RankError]) -> dict[int, RankError]:
