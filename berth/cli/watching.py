@@ -174,7 +174,8 @@ def _head(job: Job) -> Text:
     attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
     on = on_devices(job) if job.attempt_count and not job.ended else ""
     speed = job.progress.steps_per_s
-    rate = f"{words.value(speed)} steps/s" if speed else ""
+    is_share = job.progress.json.get("unit") == "percent"  # its speed says less than its end
+    rate = f"{words.value(speed)} steps/s" if speed and not is_share else ""
     for part in (attempt, on, progress_text(job), headline_value(job), rate, words.duration(job.run_s)):
         text.append(f"  {part}" if part else "")
     return text

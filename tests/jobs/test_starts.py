@@ -71,10 +71,10 @@ def test_command_that_is_not_there_is_refused_before_it_waits(ada, command, sent
     ("command", "sentence"),
     [
         (["pythn3"], "War 'python3' gemeint?"),
-        (["run.sh"], "Der Upload hat es: bash run.sh schreiben."),
+        (["run.sh"], "Der Upload enthält die Datei; so startet sie: bash run.sh."),
         (["./fit.sh"], "Der Upload hat keine Datei 'fit.sh', mit der der Befehl beginnt; den Pfad prüfen."),
         (["/opt/nowhere/tool"], "Dieser Server hat kein Programm /opt/nowhere/tool; den Pfad prüfen."),
-        (["no-such-tool"], "Liefert ein Paket es, --with PAKET hinzufügen."),
+        (["no-such-tool"], "Gehört es zu einem Paket, --with PAKET angeben."),
     ],
 )
 def test_why_a_command_is_refused_is_said_in_the_readers_language(ada, command, sentence):
