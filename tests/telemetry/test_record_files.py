@@ -1,11 +1,13 @@
 """Files in which known trainers keep their training: what their first lines and rows tell."""
 
 import math
+import os
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 
 import pytest
 
-from orchestrator.agent.telemetry.record_files import open_record_file
+from orchestrator.agent.telemetry.record_files import MOST_ENTRIES, find_files, open_record_file
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,31 @@ def test_a_loss_that_is_no_number_after_some_that_were_is_told():
     rows = list(file.read([b"1,0.5", b"2,nan"]))
     assert [row.step for row in rows] == [1, 2]
     assert math.isnan(rows[1].values["loss"])
+
+
+def test_a_search_looks_at_the_nearest_files_and_stops_in_a_large_folder(tmp_path, monkeypatch):
+    seen = []
+    scandir = os.scandir
+
+    def note(entry):
+        seen.append(entry.name)
+        return entry
+
+    @contextmanager
+    def noting(folder):
+        with scandir(folder) as entries:
+            yield map(note, entries)
+
+    for index in range(MOST_ENTRIES + 100):
+        os.mknod(tmp_path / f"{index}.csv")
+    other = tmp_path / "other"
+    (other / "a/b").mkdir(parents=True)
+    for name in ("a/b/log.csv", "a/log.csv", "log.csv", "log.png", ".git"):
+        (other / name).touch()
+    (other / "link.csv").symlink_to(other / "log.csv")
+
+    monkeypatch.setattr(os, "scandir", noting)
+    found = [path.relative_to(tmp_path).as_posix() for path in find_files([other, tmp_path])]
+
+    assert found[:3] == ["other/log.csv", "other/a/log.csv", "other/a/b/log.csv"]
+    assert len(seen) <= MOST_ENTRIES + 10

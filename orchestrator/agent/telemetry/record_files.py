@@ -5,9 +5,12 @@ a step or an epoch, in columns whose names tell which is which.
 """
 
 import csv
+import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -29,8 +32,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".log")  # Keras' documentation has training.log
 TEXT_NAMES = ("log.txt", "logs.txt")  # JSON lines, as MAE and DeiT write them
 MOST_COLUMNS = 200
-MOST_FILES = 32
-MOST_ENTRIES = 5_000  # looked at in one search
+MOST_ENTRIES = 5_000  # of a folder, looked at in one search
 DEEPEST = 6
 _STEP_COLUMNS = (GLOBAL_STEPS, STEPS, ITERATIONS)
 _DELIMITERS = (",", "\t", ";")
@@ -66,6 +68,8 @@ class RecordFile:
     has_begun_again: bool = False  # its header was repeated, and no row came since
     progress: Progress = field(default_factory=Progress)
     last: dict[str, int] = field(default_factory=dict)  # by metric, its last step
+    step: int | None = None  # the last of a value that counted
+    is_cut: bool = False  # it was read to the middle of a line
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +78,17 @@ class RecordFile:
     def of_json(cls, stored: Mapping[str, Any]) -> "RecordFile":
         """The file as it was stored, possibly by another version."""
         state = cls()
-        for name in ("offset", "header", "delimiter", "unit", "part", "has_begun_again", "last"):
+        for name in (
+            "offset",
+            "header",
+            "delimiter",
+            "unit",
+            "part",
+            "has_begun_again",
+            "last",
+            "step",
+            "is_cut",
+        ):
             setattr(state, name, stored.get(name, getattr(state, name)))
         for name, value in stored.get("progress", {}).items():
             if hasattr(state.progress, name):
@@ -139,27 +153,32 @@ class RecordFile:
 
 
 def find_files(folders: list[Path]) -> dict[Path, os.stat_result]:
-    """Files below ``folders`` that may keep a training, with their size and time; links are not followed."""
+    """Files below ``folders`` that may keep a training, with their size and time; links are not followed.
+
+    In each of them ``MOST_ENTRIES`` are looked at, those nearest to it first.
+    """
     found: dict[Path, os.stat_result] = {}
-    remaining = MOST_ENTRIES
     for top in folders:
-        for folder, names, files in os.walk(top):
-            remaining -= len(names) + len(files)
-            if remaining < 0:
-                return found
-            if len(Path(folder).relative_to(top).parts) >= DEEPEST:
-                names.clear()
-            names[:] = [name for name in names if not name.startswith(".") and name != "node_modules"]
-            for name in files:
-                if not name.lower().endswith(SUFFIXES) and name.lower() not in TEXT_NAMES:
-                    continue
-                if len(found) >= MOST_FILES:
-                    return found
-                try:
-                    found[Path(folder, name)] = Path(folder, name).lstat()
-                except OSError:
-                    continue
+        for entry in itertools.islice(_entries_below(top), MOST_ENTRIES):
+            name = entry.name.lower()
+            if not name.endswith(SUFFIXES) and name not in TEXT_NAMES:
+                continue
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    found[Path(entry.path)] = entry.stat(follow_symlinks=False)
     return found
+
+
+def _entries_below(top: Path) -> Iterator["os.DirEntry[str]"]:
+    folders = deque([(os.fspath(top), 0)])
+    while folders:
+        folder, depth = folders.popleft()
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                yield entry
+                is_left_out = entry.name.startswith(".") or entry.name == "node_modules"
+                if depth < DEEPEST and not is_left_out and entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, depth + 1))
 
 
 def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
@@ -184,6 +203,12 @@ def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
     has_measure = any(_is_metric(name) and is_measure(name) for name in names)
     is_table = 2 <= len(names) == len(set(names)) <= MOST_COLUMNS and all(map(str.isprintable, names))
     return state if has_place and has_measure and is_table else None
+
+
+def open_behind_settings(path: PurePosixPath, first: bytes, second: bytes) -> RecordFile | None:
+    """The state for JSON lines whose first one holds the settings of the training, as mmcv writes them."""
+    is_json = all(line.removeprefix(_BOM).lstrip().startswith(b"{") for line in (first, second))
+    return open_record_file(path, second) if is_json else None
 
 
 def _cells(line: bytes, state: RecordFile) -> Cells:
