@@ -215,11 +215,14 @@ class Follower:
         measured = not all(name.endswith(RATE) for name in self.sources.by_name)
         if told or (measured and not self.records.speak) or self.attempt.job.has_socket:
             return False
+        counted = self._counts_records()
         is_new = self.records.read(batch, self.sources, now, at_end=at_end)
         if self.records.earlier != self.committed.get("earlier_records", {}):
             self._keep_earlier_records()
         if is_new and self._counts_records():
             batch.last_step = self.records.step
+            if not counted:  # what was printed so far counts something else
+                batch.total_steps, self.rate = None, StepRate()
         return is_new
 
     def _keep_earlier_records(self) -> None:

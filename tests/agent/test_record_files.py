@@ -288,7 +288,7 @@ def test_a_bar_without_values_does_not_hide_a_file(run, read, home):
 
     job = read(at_end=True)
 
-    assert (job.step, job.step_unit) == (3, "epoch")
+    assert (job.step, job.step_unit, job.total_steps) == (3, "epoch", None)
     assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9), (3, 0.8)]
 
 
