@@ -221,7 +221,9 @@ class Follower:
             self._keep_earlier_records()
         if is_new and self._counts_records():
             batch.last_step = self.records.step
-            if not counted:  # what was printed so far counts something else
+            if (
+                not counted and self.parser.progress.step is not None
+            ):  # what was printed so far counts something else
                 batch.total_steps, self.rate = None, StepRate()
         return is_new
 

@@ -47,6 +47,7 @@ class RecordFiles:
         self._since_s = since_s
         self.searched_s = float("-inf")
         self._wait_s = SEARCH_EVERY_S
+        self._is_over = False  # the run was when its files were searched
         # Of files that were seen and have not grown since; -1: they keep no training.
         self._sizes: dict[str, int] = {}
         self._lines: dict[str, int] = {}  # of those that have grown, but perhaps by no line
@@ -102,9 +103,10 @@ class RecordFiles:
     def _search(self, at_end: bool) -> None:
         """Look for files that have grown; what was there before the attempt is passed over."""
         now_s = time.monotonic()
-        if len(self.files) >= MOST_FOLLOWED or (now_s - self.searched_s < self._wait_s and not at_end):
+        is_last = at_end and not self._is_over  # later ones would find no more
+        if len(self.files) >= MOST_FOLLOWED or (now_s - self.searched_s < self._wait_s and not is_last):
             return
-        self.searched_s = now_s
+        self.searched_s, self._is_over = now_s, at_end
         is_new = False
         found = find_files([self._job.output, self._job.work])
         # The newest first: they are most likely those of an earlier attempt.
@@ -135,15 +137,21 @@ class RecordFiles:
         if b"\n" not in head[: LONGEST_LINE_BYTES + 1] and len(head) <= LONGEST_LINE_BYTES:
             return False
         file = _opened(name, head)
-        if file is None or (self.files and file.unit != self.unit):
+        if file is None or not self._has_room_for(file):
             self._sizes[name] = -1
         elif self._has_gained_a_line(name, before, head):
             self._sizes[name] = -1
             file.offset = max(file.offset, self._earlier.get(name, 0))
-            self.files[name] = file
+            alike = {key: each for key, each in self.files.items() if each.unit == file.unit}
+            self.files = {**alike, name: file}
         else:
             self._sizes[name] = seen.st_size
         return True
+
+    def _has_room_for(self, file: RecordFile) -> bool:
+        """Whether it counts what the others count; an evaluation that counts epochs gives way to a training's steps."""
+        only_evaluations = all(each.part for each in self.files.values())
+        return file.unit == self.unit or not self.files or (only_evaluations and not file.part)
 
     def _has_gained_a_line(self, name: str, before: int, head: bytes) -> bool:
         """Whether a file that has grown has more lines; one whose line was replaced by a longer one has not."""

@@ -492,3 +492,27 @@ def test_a_first_line_of_settings_hides_no_rows(run, read, home):
     assert read().step == 150
     assert [step for step, _ in curve(home, run, "loss")] == [50, 100, 150]
     assert curve(home, run, "val_loss") == [(150, 0.7)]
+
+
+def test_a_validation_that_counts_epochs_does_not_hide_the_training_that_counts_steps(run, read, home):
+    work = home.job(run.job_id).work
+    grow(work / "val.csv", "epoch,loss", "1,1.0")
+    read()
+    grow(work / "val.csv", "2,0.9")
+    grow(work / "train.csv", "step,loss", "100,1.0")
+    read()
+    grow(work / "train.csv", "200,0.9")
+
+    job = read()
+
+    assert (job.step, job.step_unit) == (200, "step")
+    assert curve(home, run, "loss") == [(100, 1.0), (200, 0.9)]
+
+
+def test_a_run_that_is_over_is_searched_once(run, home):
+    files = follow_records.RecordFiles(home.job(run.job_id), 0.0, None)
+    for at_end in (False, True, True):
+        before = files.searched_s
+        files.read(ParsedBatch(), Sources({}), 0.0, at_end=at_end)
+
+    assert files.searched_s == before
