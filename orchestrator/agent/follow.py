@@ -48,6 +48,7 @@ MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the 
 READ_AT_END_BYTES = 256 << 20
 MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log per poll
 MOST_LAST_VALUES = 200
+RATE = "_per_s"  # metrics that a bar has without any value
 EVENT_FILES = "tensorboard"  # the tracker whose values are in event files as well
 
 
@@ -61,6 +62,7 @@ class FollowState(TypedDict, total=False):
     file_speaks: bool
     events_speak: bool
     record_files: dict[str, Any]
+    earlier_records: dict[str, int]
     events_come_as_lines: bool
     printed: bool
     sources: dict[str, str]
@@ -112,7 +114,9 @@ class Follower:
         self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
         self.events_speak: bool = state.get("events_speak", False)  # some points come from event files
         # Read only where nothing else tells any metric.
-        self.records = RecordFiles(job_folder, self.since_s, state.get("record_files"))
+        self.records = RecordFiles(
+            job_folder, self.since_s, state.get("record_files"), state.get("earlier_records")
+        )
         # The script's TensorBoard writer is read as it is called, so its files, which are later, are not.
         self.events_come_as_lines: bool = state.get("events_come_as_lines", False)
         self.sources = Sources(state.get("sources", {}))
@@ -208,17 +212,30 @@ class Follower:
     def _read_records(self, batch: ParsedBatch, now: float, *, at_end: bool) -> bool:
         """Add the rows of files in which the script keeps its training, if nothing else tells any metric."""
         told = self.file_speaks or self.events_speak or self.events_come_as_lines
-        if told or (self.sources.by_name and not self.records.speak):
+        measured = not all(name.endswith(RATE) for name in self.sources.by_name)
+        if told or (measured and not self.records.speak) or self.attempt.job.has_socket:
             return False
-        last = self.records.read(batch, self.sources, now, at_end=at_end)
-        if last is not None and self._counts_records():
-            batch.last_step = max(last, self.last_step or 0)
-        return last is not None
+        counted = self._counts_records()
+        is_new = self.records.read(batch, self.sources, now, at_end=at_end)
+        if self.records.earlier != self.committed.get("earlier_records", {}):
+            self._keep_earlier_records()
+        if is_new and self._counts_records():
+            batch.last_step = self.records.step
+            if (
+                not counted and self.parser.progress.step is not None
+            ):  # what was printed so far counts something else
+                batch.total_steps, self.rate = None, StepRate()
+        return is_new
+
+    def _keep_earlier_records(self) -> None:
+        """Store at once where files of before the attempt end, because they grow from now on."""
+        self.committed = {**self.committed, "earlier_records": self.records.earlier}
+        Attempt.objects.filter(pk=self.attempt.pk).update(followed=self.committed)
 
     def _counts_records(self) -> bool:
         """Whether the step is that of the files: no printed line names one of their kind."""
         progress = self.parser.progress
-        return self.records.speak and (progress.step is None or progress.unit != self.records.unit)
+        return self.records.step is not None and (progress.step is None or progress.unit != self.records.unit)
 
     def _forget_printed(self) -> None:
         """Drop the points of printed lines and of files, because the run now reports its metrics itself.
@@ -288,7 +305,7 @@ class Follower:
         parsed = self.parser.feed(line.decode(errors="replace"))
         if parsed is None:
             return
-        if self.records.speak and parsed.unit != self.records.unit:
+        if self.records.step is not None and parsed.unit != self.records.unit:
             return  # the files count something else
         batch.total_steps = parsed.total_steps or batch.total_steps
         if parsed.step is None:
@@ -318,6 +335,7 @@ class Follower:
             "event_files": self.events.offsets,
             "events_speak": self.events_speak,
             "record_files": self.records.as_json(),
+            "earlier_records": self.records.earlier,
             "events_come_as_lines": self.events_come_as_lines,
             "sources": self.sources.by_name,
             "tracked_step": self.tracked_step,

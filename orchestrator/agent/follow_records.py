@@ -1,5 +1,6 @@
 """Follows the CSV and JSON-lines files that the script of one attempt keeps of its training."""
 
+import itertools
 import math
 import os
 import time
@@ -13,6 +14,7 @@ from orchestrator.agent.telemetry.progress import STEP
 from orchestrator.agent.telemetry.record_files import (
     RecordFile,
     find_files,
+    open_behind_settings,
     open_record_file,
 )
 from orchestrator.agent.telemetry.sources import Sources
@@ -20,10 +22,12 @@ from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics.writer import Point
 
-SEARCH_EVERY_S = 2.0
+SEARCH_EVERY_S, LONGEST_WAIT_S = 2.0, 60.0
 MOST_BYTES_A_POLL = 256 << 10
 MOST_FILE_BYTES = 256 << 20  # what is behind them is not read
 MOST_FOLLOWED = 4
+MOST_EARLIER = 64  # files of before the attempt whose size is kept for an agent that starts again
+_ENDS_OF_A_LINE = 2  # newlines between which, in what is new of a file, is a whole line
 
 
 class RecordFiles:
@@ -32,14 +36,22 @@ class RecordFiles:
     A file is read once it has grown a second time, so that the log, which wins, has told of its first rows before.
     """
 
-    def __init__(self, job: JobFolder, since_s: float, stored: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        job: JobFolder,
+        since_s: float,
+        stored: Mapping[str, Any] | None,
+        earlier: Mapping[str, int] | None = None,
+    ) -> None:
         self._job = job
         self._since_s = since_s
-        self._searched_s = float("-inf")
-        self._sizes: dict[
-            str, int
-        ] = {}  # of files that were seen and have not grown since; -1: they keep no training
-        self._earlier: dict[str, int] = {}  # the sizes of those that were there before the attempt
+        self.searched_s = float("-inf")
+        self._wait_s = SEARCH_EVERY_S
+        self._is_over = False  # the run was when its files were searched
+        # Of files that were seen and have not grown since; -1: they keep no training.
+        self._sizes: dict[str, int] = {}
+        self._lines: dict[str, int] = {}  # of those that have grown, but perhaps by no line
+        self._earlier = dict(earlier or {})  # where those end that were there before the attempt
         self.more = False  # more than one read's bytes wait
         # By path relative to the job's folder.
         self.files = {name: RecordFile.of_json(state) for name, state in (stored or {}).items()}
@@ -47,7 +59,15 @@ class RecordFiles:
     @property
     def speak(self) -> bool:
         """Whether some points come from these files."""
-        return any(file.last for file in self.files.values())
+        return any(file.step is not None for file in self.files.values())
+
+    @property
+    def step(self) -> int | None:
+        """The last step of the training; files of evaluations say nothing about it."""
+        return max(
+            (file.step for file in self.files.values() if file.step is not None and not file.part),
+            default=None,
+        )
 
     @property
     def unit(self) -> str:
@@ -57,65 +77,128 @@ class RecordFiles:
     def as_json(self) -> dict[str, Any]:
         return {name: file.as_json() for name, file in self.files.items()}
 
-    def read(self, batch: ParsedBatch, sources: Sources, now: float, *, at_end: bool = False) -> int | None:
-        """Add new rows to ``batch``; the last step, None if there was no new row."""
+    @property
+    def earlier(self) -> dict[str, int]:
+        """Where files of before the attempt end, to be stored."""
+        return dict(itertools.islice(self._earlier.items(), MOST_EARLIER))
+
+    def read(self, batch: ParsedBatch, sources: Sources, now: float, *, at_end: bool = False) -> bool:
+        """Add new rows to ``batch``; whether there were any."""
         self._search(at_end)
-        last, self.more = None, False
-        for index, name in enumerate(list(self.files)):
+        self.more, is_new = False, False
+        for name in list(self.files):
             lines = self._new_lines(name, at_end=at_end)
-            for row in self.files[name].read(lines):
-                last = max(row.step, last or 0)
+            file = self.files[name]
+            for row in file.read(lines):
+                is_new = True
                 for metric, value in row.values.items():
-                    if not sources.admits(f"file {index}", metric):
+                    if not sources.admits(f"file {name}", metric):
                         continue
+                    file.step = max(row.step, file.step or 0)
                     if not math.isfinite(value) and is_loss(metric):
                         batch.first_nonfinite = batch.first_nonfinite or (metric, row.step)
                     batch.points.append(Point(metric, row.step, now, value))
-        return last
+        return is_new
 
     def _search(self, at_end: bool) -> None:
         """Look for files that have grown; what was there before the attempt is passed over."""
         now_s = time.monotonic()
-        if len(self.files) >= MOST_FOLLOWED or (now_s - self._searched_s < SEARCH_EVERY_S and not at_end):
+        is_last = at_end and not self._is_over  # later ones would find no more
+        if len(self.files) >= MOST_FOLLOWED or (now_s - self.searched_s < self._wait_s and not is_last):
             return
-        self._searched_s = now_s
-        for path, seen in find_files([self._job.work, self._job.output]).items():
-            name = path.relative_to(self._job.root).as_posix()
-            if name not in self._sizes and seen.st_mtime < self._since_s:
-                self._earlier[name] = seen.st_size
-            before = self._sizes.setdefault(name, seen.st_size)
-            is_grown = 0 <= before < seen.st_size and seen.st_mtime >= self._since_s
-            if name in self.files or not is_grown or len(self.files) >= MOST_FOLLOWED:
-                continue
-            first, newline, _ = self._read_plain(name, 0, LONGEST_LINE_BYTES).partition(b"\n")
-            if not newline and len(first) < LONGEST_LINE_BYTES:
-                continue
+        self.searched_s, self._is_over = now_s, at_end
+        is_new = False
+        found = find_files([self._job.output, self._job.work])
+        # The newest first: they are most likely those of an earlier attempt.
+        for path, seen in sorted(found.items(), key=lambda each: -each[1].st_mtime):
+            is_new = self._look_at(path.relative_to(self._job.root).as_posix(), seen) or is_new
+        self._wait_s = SEARCH_EVERY_S if is_new else min(2 * self._wait_s, LONGEST_WAIT_S)
+
+    def _look_at(self, name: str, seen: os.stat_result) -> bool:
+        """Follow a file if it gained a line; whether it is new or has just grown."""
+        before = self._sizes.get(name)
+        if before is None:
+            if name not in self._earlier and seen.st_mtime < self._since_s:
+                self._earlier[name] = self._end_of_lines(name, seen.st_size)
+            self._sizes[name] = self._earlier.get(name, seen.st_size)
+            if name not in self._earlier or self._sizes[name] >= seen.st_size:
+                return True
+            before = self._sizes[name]
+        if name in self.files or before < 0 or len(self.files) >= MOST_FOLLOWED:
+            return False
+        if seen.st_size < before:  # written anew
+            self._sizes[name] = seen.st_size
+            self._earlier.pop(name, None)
+            self._lines.pop(name, None)
+            return True
+        if seen.st_size == before or seen.st_mtime < self._since_s:
+            return False
+        head = self._read_plain(name, 0, MOST_BYTES_A_POLL)
+        if b"\n" not in head[: LONGEST_LINE_BYTES + 1] and len(head) <= LONGEST_LINE_BYTES:
+            return False
+        file = _opened(name, head)
+        if file is None or not self._has_room_for(file):
             self._sizes[name] = -1
-            file = open_record_file(PurePosixPath(name), first) if newline else None
-            if file is not None and file.unit == (self.unit if self.files else file.unit):
-                file.offset = max(file.offset, self._earlier.get(name, 0))
-                self.files[name] = file
+        elif self._has_gained_a_line(name, before, head):
+            self._sizes[name] = -1
+            file.offset = max(file.offset, self._earlier.get(name, 0))
+            alike = {key: each for key, each in self.files.items() if each.unit == file.unit}
+            self.files = {**alike, name: file}
+        else:
+            self._sizes[name] = seen.st_size
+        return True
+
+    def _has_room_for(self, file: RecordFile) -> bool:
+        """Whether it counts what the others count; an evaluation that counts epochs gives way to a training's steps."""
+        only_evaluations = all(each.part for each in self.files.values())
+        return file.unit == self.unit or not self.files or (only_evaluations and not file.part)
+
+    def _has_gained_a_line(self, name: str, before: int, head: bytes) -> bool:
+        """Whether a file that has grown has more lines; one whose line was replaced by a longer one has not."""
+        lines, known = head.count(b"\n"), self._lines.get(name)
+        self._lines[name] = lines
+        if known is not None and lines > known:
+            return True
+        tail = self._read_plain(name, max(0, before - 1), LONGEST_LINE_BYTES)
+        return tail.count(b"\n") >= _ENDS_OF_A_LINE
+
+    def _end_of_lines(self, name: str, size: int) -> int:
+        """The end of the last whole line of a file of this size; of the first such files."""
+        if len(self._earlier) >= MOST_EARLIER:
+            return size
+        start = max(0, size - LONGEST_LINE_BYTES)
+        return start + self._read_plain(name, start, size - start).rfind(b"\n") + 1
 
     def _new_lines(self, name: str, *, at_end: bool) -> list[bytes]:
         """The whole lines behind the offset, which moves; all lines of a file that was written anew."""
         file = self.files[name]
-        data = self._read_plain(name, file.offset, MOST_BYTES_A_POLL)
-        is_short = not data and _size_of(self._job.root / name) < file.offset
-        if is_short or (data and file.header):
-            first = self._read_plain(name, 0, LONGEST_LINE_BYTES).partition(b"\n")[0]
-            fresh = open_record_file(PurePosixPath(name), first) if first else None
-            if fresh is not None and (is_short or fresh.header != file.header):
-                fresh.last = file.last
+        data = self._behind(name, file)
+        if data is None or (data and file.header):
+            is_anew = data is None
+            fresh = _opened(name, self._read_plain(name, 0, 2 * LONGEST_LINE_BYTES))
+            if fresh is not None and (is_anew or fresh.header != file.header):
+                fresh.last, fresh.step = file.last, file.step
                 file = self.files[name] = fresh
-                data = self._read_plain(name, file.offset, MOST_BYTES_A_POLL)
-        if file.offset >= MOST_FILE_BYTES:
+                data = self._behind(name, file)
+        if not data or file.offset >= MOST_FILE_BYTES:
             return []
         self.more = self.more or len(data) == MOST_BYTES_A_POLL
         end = len(data) if at_end and len(data) < MOST_BYTES_A_POLL else data.rfind(b"\n") + 1
         if not end and len(data) == MOST_BYTES_A_POLL:
             end = len(data)  # a line that is far too long
+        if end:
+            file.is_cut = data[end - 1 : end] != b"\n"
         file.offset += end
         return data[:end].splitlines()
+
+    def _behind(self, name: str, file: RecordFile) -> bytes | None:
+        """What is behind the offset; None if the file was written anew, so no line ends there."""
+        if not file.offset:
+            return self._read_plain(name, 0, MOST_BYTES_A_POLL)
+        data = self._read_plain(name, file.offset - 1, MOST_BYTES_A_POLL + 1)
+        if not data:
+            return None if _size_of(self._job.root / name) < file.offset else b""
+        return data[1:] if file.is_cut or data[:1] == b"\n" else None
 
     def _read_plain(self, name: str, offset: int, limit_bytes: int) -> bytes:
         """Bytes of a regular file; links in any part of its path and pipes are not followed."""
@@ -127,6 +210,16 @@ class RecordFiles:
             return os.pread(fd, limit_bytes, offset)
         finally:
             os.close(fd)
+
+
+def _opened(name: str, head: bytes) -> RecordFile | None:
+    """The state for a file that begins with these bytes; None if it keeps no training."""
+    first, newline, rest = head.partition(b"\n")
+    if not newline or len(first) > LONGEST_LINE_BYTES:
+        return None
+    second, newline, _ = rest.partition(b"\n")
+    file = open_record_file(PurePosixPath(name), first)
+    return open_behind_settings(PurePosixPath(name), first, second) if file is None and newline else file
 
 
 def _size_of(path: Path) -> int:

@@ -1,5 +1,6 @@
 """CSV and JSON-lines files in which a script keeps its training: its curves, if nothing else tells them."""
 
+import itertools
 import json
 import os
 import time
@@ -11,6 +12,8 @@ import pytest
 
 from orchestrator.agent import follow_records
 from orchestrator.agent.follow import Follower
+from orchestrator.agent.telemetry.metric_lines import ParsedBatch
+from orchestrator.agent.telemetry.sources import Sources
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.store.metrics.series import read_series
 from tests.jobs.folders import make_folder
@@ -266,3 +269,250 @@ def test_where_a_file_was_read_to_outlasts_the_agent(run, read, home):
     another.close()
 
     assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9), (3, 0.8)]
+
+
+BAR = "{0}%|#         | {0}/100 [00:01<00:09, 10.00it/s]\n"
+
+
+def test_a_bar_without_values_does_not_hide_a_file(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    log = make_folder(run).log(0)
+    grow(path, "epoch,loss", "1,1.0")
+    log.write_text(BAR.format(10))
+    read()
+    grow(path, "2,0.9")
+    with log.open("a") as file:
+        file.write(BAR.format(90))
+    read()
+    grow(path, "3,0.8")
+
+    job = read(at_end=True)
+
+    assert (job.step, job.step_unit, job.total_steps) == (3, "epoch", None)
+    assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9), (3, 0.8)]
+
+
+def test_a_second_attempt_that_writes_its_file_anew_has_all_its_rows(run, read, home):
+    path = home.job(run.job_id).output / "log.csv"
+    grow(path, "step,loss", *(f"{step},9.0" for step in range(1, 9)))
+    os.utime(path, (time.time() - 3600,) * 2)
+    read()
+    path.write_text("step,loss\n1,0.5\n")
+    read()
+    grow(path, "2,0.4")
+    read()
+    grow(path, *(f"{step},0.3" for step in range(3, 12)))
+    read()
+
+    assert curve(home, run, "loss") == [(1, 0.5), (2, 0.4), *((step, 0.3) for step in range(3, 12))]
+
+
+def test_an_agent_that_starts_again_passes_over_an_earlier_attempt(run, read, home):
+    path = home.job(run.job_id).output / "log.csv"
+    grow(path, "step,loss", "1,1.0", "2,0.9")
+    os.utime(path, (time.time() - 3600,) * 2)
+    read()
+    grow(path, "3,0.8")
+    another = Follower(Attempt.objects.select_related("job").get(pk=run.pk))
+    another.poll()
+    grow(path, "4,0.7")
+    another.poll()
+    another.close()
+
+    assert curve(home, run, "loss") == [(3, 0.8), (4, 0.7)]
+
+
+def test_rows_that_were_written_again_with_other_lengths_are_read_from_the_beginning(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "step,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+    read()
+    path.write_text("step,loss\n1,1\n2,0.9\n3,0.8\n")
+    read()
+
+    assert curve(home, run, "loss") == [(1, 1.0), (2, 0.9), (3, 0.8)]
+
+
+def test_a_dataset_does_not_hide_the_log(run, read, home):
+    job = home.job(run.job_id)
+    for index in range(40):
+        (job.work / f"{index}.json").write_text("{}")
+    for index in range(5_100):
+        (job.work / f"{index}.jpg").touch()
+    path = job.output / "logs/log.csv"
+    path.parent.mkdir()
+    grow(path, "step,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+
+    assert read().step == 2
+
+
+def test_annotations_beside_the_log_do_not_hide_it(run, read, home):
+    job = home.job(run.job_id)
+    for index in range(40):
+        (job.work / f"{index}.json").write_text("{}")
+    read()
+    path = job.work / "log.csv"
+    grow(path, "step,loss", "1,1.0")
+    read()
+    grow(path, "2,0.9")
+
+    assert read().step == 2
+
+
+def test_a_search_that_finds_nothing_new_waits_longer(home, run, monkeypatch):
+    at_s = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: at_s[0])
+    job = home.job(run.job_id)
+    grow(job.work / "log.csv", "step,loss", "1,1.0")
+    files = follow_records.RecordFiles(job, 0.0, None)
+    searched = []
+    for _ in range(400):
+        before = files.searched_s
+        files.read(ParsedBatch(), Sources({}), 0.0)
+        if files.searched_s != before:
+            searched.append(at_s[0])
+        at_s[0] += 1
+    waits = [after - before for before, after in itertools.pairwise(searched)]
+
+    assert waits[:6] == [2, 4, 8, 16, 32, 60]
+    assert set(waits[6:]) == {60}
+
+
+def test_files_of_a_session_are_its_owners(run, home, monkeypatch):
+    monkeypatch.setattr(follow_records, "SEARCH_EVERY_S", 0.0)
+    run.job.spec_fields = {**run.job.spec_fields, "kind": "session"}
+    run.job.save()
+    follower = Follower(Attempt.objects.select_related("job").get(pk=run.pk))
+    path = home.job(run.job_id).work / "log.csv"
+    for step in (1, 2, 3):
+        grow(path, *(["step,loss"] if step == 1 else []), f"{step},1.0")
+        follower.poll()
+    follower.close()
+
+    assert curve(home, run, "loss") == []
+
+
+def test_a_metric_belongs_to_its_file_whatever_the_order_in_the_database(run, read, home):
+    for name in ("train.csv", "other.csv"):
+        grow(home.job(run.job_id).work / name, "step,loss" if name == "train.csv" else "step,acc", "1,1.0")
+    read()
+    for name in ("train.csv", "other.csv"):
+        grow(home.job(run.job_id).work / name, "2,0.9")
+    read()
+    stored = Attempt.objects.get(pk=run.pk)
+    files = stored.followed["record_files"]
+    stored.followed["record_files"] = dict(reversed(files.items()))
+    stored.save()
+    for name in ("train.csv", "other.csv"):
+        grow(home.job(run.job_id).work / name, "3,0.8")
+    another = Follower(Attempt.objects.select_related("job").get(pk=run.pk))
+    another.poll()
+    another.close()
+
+    assert len(files) == 2
+    assert [step for step, _ in curve(home, run, "loss")] == [1, 2, 3]
+    assert [step for step, _ in curve(home, run, "acc")] == [1, 2, 3]
+
+
+def test_the_file_of_a_test_does_not_move_the_training(run, read, home):
+    work = home.job(run.job_id).work
+    grow(work / "train.csv", "step,loss", "1,1.0")
+    grow(work / "test_out.csv", "step,loss", "3000,1.0")
+    read()
+    grow(work / "train.csv", "5,0.9")
+    grow(work / "test_out.csv", "4000,0.9")
+
+    assert read().step == 5
+    assert curve(home, run, "test_loss") == [(3000, 1.0), (4000, 0.9)]
+
+
+def test_rows_whose_values_come_from_elsewhere_move_nothing(run, read, home):
+    work = home.job(run.job_id).work
+    grow(work / "a.csv", "step,loss,acc", "1,1.0,0.1")
+    read()
+    grow(work / "a.csv", "2,0.9,0.2")
+    grow(work / "b.csv", "step,loss", "1,1.0")
+    read()
+    grow(work / "b.csv", "2,0.9", "900,0.1")
+
+    assert read().step == 2
+
+
+def test_a_column_that_is_not_measured_in_each_epoch_raises_no_alarm(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    grow(path, "epoch,loss,val_loss", "1,1.0,nan")
+    read()
+    grow(path, "2,0.9,nan")
+    read()
+    grow(path, "3,0.8,0.5", "4,nan,0.5")
+
+    assert read().diverged_step == 4
+    assert curve(home, run, "val_loss") == [(3, 0.5), (4, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("best.json", '{"step": 9, "loss": 0.5}\n', '{"step": 10, "loss": 0.5}\n'),
+        ("best.csv", "step,loss\n9,0.5\n", "step,loss\n10,0.5\n"),
+        ("best.csv", "step,loss\n9,0.5\n", "step,loss\n1000000,0.500000001\n"),
+    ],
+)
+def test_a_file_of_one_line_that_is_replaced_is_not_followed(name, first, second, run, read, home):
+    path = home.job(run.job_id).work / name
+    path.write_text(first)
+    read()
+    path.write_text(second)
+
+    assert read(at_end=True).step is None
+
+
+def test_a_table_that_is_written_as_a_whole_each_time_is_followed(run, read, home):
+    path = home.job(run.job_id).work / "log.csv"
+    for rows in (1, 2, 3, 4):
+        width = "0" * rows
+        path.write_text("step,loss\n" + "".join(f"{row},0.{width}{row}\n" for row in range(1, rows + 1)))
+        read()
+
+    assert [step for step, _ in curve(home, run, "loss")] == [1, 2, 3, 4]
+
+
+def test_a_first_line_of_settings_hides_no_rows(run, read, home):
+    path = home.job(run.job_id).work / "20260101.log.json"
+    grow(path, '{"env_info": "x", "seed": 3}')
+    read()
+    for step in (50, 100, 150):
+        grow(path, json.dumps({"mode": "train", "epoch": 1, "iter": step, "loss": 0.5}))
+        read()
+    grow(path, json.dumps({"mode": "val", "epoch": 1, "iter": 20, "loss": 0.7}))
+
+    assert read().step == 150
+    assert [step for step, _ in curve(home, run, "loss")] == [50, 100, 150]
+    assert curve(home, run, "val_loss") == [(150, 0.7)]
+
+
+def test_a_validation_that_counts_epochs_does_not_hide_the_training_that_counts_steps(run, read, home):
+    work = home.job(run.job_id).work
+    grow(work / "val.csv", "epoch,loss", "1,1.0")
+    read()
+    grow(work / "val.csv", "2,0.9")
+    grow(work / "train.csv", "step,loss", "100,1.0")
+    read()
+    grow(work / "train.csv", "200,0.9")
+
+    job = read()
+
+    assert (job.step, job.step_unit) == (200, "step")
+    assert curve(home, run, "loss") == [(100, 1.0), (200, 0.9)]
+
+
+def test_a_run_that_is_over_is_searched_once(run, home):
+    files = follow_records.RecordFiles(home.job(run.job_id), 0.0, None)
+    for at_end in (False, True, True):
+        before = files.searched_s
+        files.read(ParsedBatch(), Sources({}), 0.0, at_end=at_end)
+
+    assert files.searched_s == before

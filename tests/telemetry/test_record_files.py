@@ -1,10 +1,13 @@
 """Files in which known trainers keep their training: what their first lines and rows tell."""
 
+import math
+import os
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 
 import pytest
 
-from orchestrator.agent.telemetry.record_files import open_record_file
+from orchestrator.agent.telemetry.record_files import MOST_ENTRIES, find_files, open_record_file
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,68 @@ def test_no_line_stops_the_reader(line):
     assert file is not None
     assert list(file.read([line])) == []
     assert [row.step for row in file.read([b"1,7,0.5"])] == [7]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "rows"),
+    [
+        ("log.csv", ["epoch;loss;val_acc", "1;0,52;0,3"], [(1, {"loss": 0.52, "val_acc": 0.3})]),
+        ("log.csv", ["epoch,loss", '1,"0,52"', '2,"1,000,5"'], [(1, {"loss": 0.52})]),
+        ("log.csv", ["epoch;loss;acc", "1;1,234.5;0.5"], [(1, {"acc": 0.5})]),
+        # Validations come later than the steps that they are of.
+        ("log.jsonl", ['{"step": 100, "loss": 1}', '{"step": 200, "loss": 2}', '{"step": 100, "eval_loss": 3}', '{"step": 300, "loss": 4}'], [(100, {"loss": 1}), (200, {"loss": 2}), (100, {"eval_loss": 3}), (300, {"loss": 4})]),
+        # A script that appends to its file and counts from its beginning.
+        ("log.csv", ["step,loss", "5,1.0", "10,0.9", "step,loss", "5,0.8", "10,0.7"], [(5, {"loss": 1.0}), (10, {"loss": 0.9}), (15, {"loss": 0.8}), (20, {"loss": 0.7})]),
+        ("log.csv", ["step,loss", "5,1.0", "10,0.9", "step,loss", "15,0.8"], [(5, {"loss": 1.0}), (10, {"loss": 0.9}), (15, {"loss": 0.8})]),
+        # Not measured yet; then a training that broke
+        ("log.csv", ["epoch,loss,val_loss", "1,1.0,nan", "2,0.9,0.8", "3,0.8,inf"], [(1, {"loss": 1.0}), (2, {"loss": 0.9, "val_loss": 0.8}), (3, {"loss": 0.8, "val_loss": float("inf")})]),
+        # Unix seconds
+        ("log.csv", ["epoch,loss", "1764352800,1.0", "2,0.5"], [(2, {"loss": 0.5})]),
+        ("log.jsonl", ['\ufeff{"step": 1, "loss": 1.0}', '{"step": 2, "loss": 0.5}'], [(1, {"loss": 1.0}), (2, {"loss": 0.5})]),
+        ("log.csv", ["epoch,phase,loss", "1,train,1.0", "1,val,1.1", "2,train,0.9", "2,val,1.0"], [(1, {"loss": 1.0}), (1, {"val_loss": 1.1}), (2, {"loss": 0.9}), (2, {"val_loss": 1.0})]),
+        ("log.jsonl", ['{"split": "train", "step": 5, "loss": 1.0}', '{"split": "val", "step": 5, "loss": 1.1}'], [(5, {"loss": 1.0}), (5, {"val_loss": 1.1})]),
+    ],
+)  # fmt: skip
+def test_rows_are_read_as_their_scripts_mean_them(name, lines, rows):
+    file = open_record_file(PurePosixPath(name), lines[0].encode())
+
+    assert file is not None
+    told = lines[1:] if file.header else lines
+    assert [tuple(row) for row in file.read([line.encode() for line in told])] == rows
+
+
+def test_a_loss_that_is_no_number_after_some_that_were_is_told():
+    file = open_record_file(PurePosixPath("log.csv"), b"epoch,loss")
+
+    assert file is not None
+    rows = list(file.read([b"1,0.5", b"2,nan"]))
+    assert [row.step for row in rows] == [1, 2]
+    assert math.isnan(rows[1].values["loss"])
+
+
+def test_a_search_looks_at_the_nearest_files_and_stops_in_a_large_folder(tmp_path, monkeypatch):
+    seen = []
+    scandir = os.scandir
+
+    def note(entry):
+        seen.append(entry.name)
+        return entry
+
+    @contextmanager
+    def noting(folder):
+        with scandir(folder) as entries:
+            yield map(note, entries)
+
+    for index in range(MOST_ENTRIES + 100):
+        os.mknod(tmp_path / f"{index}.csv")
+    other = tmp_path / "other"
+    (other / "a/b").mkdir(parents=True)
+    for name in ("a/b/log.csv", "a/log.csv", "log.csv", "log.png", ".git"):
+        (other / name).touch()
+    (other / "link.csv").symlink_to(other / "log.csv")
+
+    monkeypatch.setattr(os, "scandir", noting)
+    found = [path.relative_to(tmp_path).as_posix() for path in find_files([other, tmp_path])]
+
+    assert found[:3] == ["other/log.csv", "other/a/log.csv", "other/a/b/log.csv"]
+    assert len(seen) <= MOST_ENTRIES + 10

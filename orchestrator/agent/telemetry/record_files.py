@@ -5,9 +5,12 @@ a step or an epoch, in columns whose names tell which is which.
 """
 
 import csv
+import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -29,12 +32,21 @@ from orchestrator.agent.telemetry.vocabulary import (
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".log")  # Keras' documentation has training.log
 TEXT_NAMES = ("log.txt", "logs.txt")  # JSON lines, as MAE and DeiT write them
 MOST_COLUMNS = 200
-MOST_FILES = 32
-MOST_ENTRIES = 5_000  # looked at in one search
+MOST_ENTRIES = 5_000  # of a folder, looked at in one search
 DEEPEST = 6
 _STEP_COLUMNS = (GLOBAL_STEPS, STEPS, ITERATIONS)
 _DELIMITERS = (",", "\t", ";")
 _NO_VALUES = frozenset({"time", "class", "wall_time", "walltime", "elapsed", "index"})
+_PART_COLUMNS = frozenset({"phase", "split", "mode", "subset", "stage"})  # "train" and "val" rows in one file
+_LAST_EPOCH = 10**7  # what is above are seconds since 1970
+_BOM = b"\xef\xbb\xbf"
+
+
+class Cells(NamedTuple):
+    """The numbers of a row by their columns, and the evaluation that a column names: "val"."""
+
+    numbers: Mapping[str, float]
+    part: str = ""
 
 
 class Row(NamedTuple):
@@ -53,8 +65,11 @@ class RecordFile:
     delimiter: str = ""  # of CSV
     unit: str = STEP  # of the steps of its rows
     part: str = ""  # of a run, which the file's name tells: "val" of val_log.csv
+    has_begun_again: bool = False  # its header was repeated, and no row came since
     progress: Progress = field(default_factory=Progress)
     last: dict[str, int] = field(default_factory=dict)  # by metric, its last step
+    step: int | None = None  # the last of a value that counted
+    is_cut: bool = False  # it was read to the middle of a line
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -63,7 +78,17 @@ class RecordFile:
     def of_json(cls, stored: Mapping[str, Any]) -> "RecordFile":
         """The file as it was stored, possibly by another version."""
         state = cls()
-        for name in ("offset", "header", "delimiter", "unit", "part", "last"):
+        for name in (
+            "offset",
+            "header",
+            "delimiter",
+            "unit",
+            "part",
+            "has_begun_again",
+            "last",
+            "step",
+            "is_cut",
+        ):
             setattr(state, name, stored.get(name, getattr(state, name)))
         for name, value in stored.get("progress", {}).items():
             if hasattr(state.progress, name):
@@ -77,42 +102,83 @@ class RecordFile:
             if row is not None and row.values:
                 yield row
 
-    def _row(self, cells: Mapping[str, float]) -> Row | None:
-        place = _place(cells, self.progress)
+    def _row(self, cells: Cells) -> Row | None:
+        place = self._place(cells)
         if place is None:
             return None
         values = {}
-        for name, number in cells.items():
-            if not _is_metric(name) or place <= self.last.get(name, -1):
+        for column, number in cells.numbers.items():
+            part = self.part or cells.part
+            name = in_part(short_name(column), part) if part else short_name(column)
+            if not _is_metric(column) or place <= self.last.get(name, -1):
                 continue
+            if self.header and math.isnan(number) and name not in self.last:
+                continue  # not measured so far
             if name in self.last or len(self.last) < MOST_COLUMNS:
                 self.last[name] = place
-                values[in_part(short_name(name), self.part) if self.part else short_name(name)] = number
+                values[name] = number
         return Row(place, values)
+
+    def _place(self, cells: Cells) -> int | None:
+        """The step of a row over all epochs, or its epoch where no column is a step."""
+        progress, numbers = self.progress, cells.numbers
+        epoch = next((number for name, number in numbers.items() if _word(name) in EPOCHS), None)
+        if epoch is not None and not abs(epoch) <= _LAST_EPOCH:
+            epoch = None
+        ranked = [(rank, number) for name, number in numbers.items() if (rank := _rank(name)) is not None]
+        if epoch is not None:
+            progress.note_epoch(epoch, None)
+        if not ranked:
+            return progress.count_epoch() if epoch is not None and epoch.is_integer() else None
+        rank, step = min(ranked)
+        if not step.is_integer() or not 0 <= step < 1 << 62:
+            return None
+        if epoch is None or rank == 0:
+            return self._count(int(step))
+        if cells.part:  # its counter is of the evaluation
+            return int(step) if progress.step is None else progress.step
+        return progress.move_within(int(step), None, sure=False)[0]
+
+    def _count(self, step: int) -> int:
+        """Take a step that counts over the whole training, or since the script began its file again."""
+        progress, last = self.progress, self.progress.last_count
+        if self.has_begun_again and last is not None and step <= last:
+            progress.count_base += last + (progress.count_stride if step == 0 else 0)
+            progress.last_count = step
+        elif last is None or step > last:
+            progress.count_stride = step - last if last is not None else 1
+            progress.last_count = step
+        self.has_begun_again = False
+        return progress.move(progress.count_base + step, None)[0]
 
 
 def find_files(folders: list[Path]) -> dict[Path, os.stat_result]:
-    """Files below ``folders`` that may keep a training, with their size and time; links are not followed."""
+    """Files below ``folders`` that may keep a training, with their size and time; links are not followed.
+
+    In each of them ``MOST_ENTRIES`` are looked at, those nearest to it first.
+    """
     found: dict[Path, os.stat_result] = {}
-    remaining = MOST_ENTRIES
     for top in folders:
-        for folder, names, files in os.walk(top):
-            remaining -= len(names) + len(files)
-            if remaining < 0:
-                return found
-            if len(Path(folder).relative_to(top).parts) >= DEEPEST:
-                names.clear()
-            names[:] = [name for name in names if not name.startswith(".") and name != "node_modules"]
-            for name in files:
-                if not name.lower().endswith(SUFFIXES) and name.lower() not in TEXT_NAMES:
-                    continue
-                if len(found) >= MOST_FILES:
-                    return found
-                try:
-                    found[Path(folder, name)] = Path(folder, name).lstat()
-                except OSError:
-                    continue
+        for entry in itertools.islice(_entries_below(top), MOST_ENTRIES):
+            name = entry.name.lower()
+            if not name.endswith(SUFFIXES) and name not in TEXT_NAMES:
+                continue
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    found[Path(entry.path)] = entry.stat(follow_symlinks=False)
     return found
+
+
+def _entries_below(top: Path) -> Iterator["os.DirEntry[str]"]:
+    folders = deque([(os.fspath(top), 0)])
+    while folders:
+        folder, depth = folders.popleft()
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                yield entry
+                is_left_out = entry.name.startswith(".") or entry.name == "node_modules"
+                if depth < DEEPEST and not is_left_out and entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, depth + 1))
 
 
 def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
@@ -122,8 +188,8 @@ def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
     """
     words = path.stem.lower().replace("-", "_").replace(".", "_").split("_")
     state = RecordFile(part=next((word for word in words if word in EVALUATION), ""))
-    if first.lstrip().startswith(b"{"):
-        names = list(_cells(first, state))
+    if first.removeprefix(_BOM).lstrip().startswith(b"{"):
+        names = list(_cells(first, state).numbers)
     else:
         text = first.decode("utf-8-sig", "replace").strip()
         state.delimiter = max(_DELIMITERS, key=text.count)
@@ -139,52 +205,54 @@ def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
     return state if has_place and has_measure and is_table else None
 
 
-def _cells(line: bytes, state: RecordFile) -> dict[str, float]:
-    """The numbers of a row by their columns; empty if the row is of another form."""
+def open_behind_settings(path: PurePosixPath, first: bytes, second: bytes) -> RecordFile | None:
+    """The state for JSON lines whose first one holds the settings of the training, as mmcv writes them."""
+    is_json = all(line.removeprefix(_BOM).lstrip().startswith(b"{") for line in (first, second))
+    return open_record_file(path, second) if is_json else None
+
+
+def _cells(line: bytes, state: RecordFile) -> Cells:
+    """What a row holds; nothing if it is of another form."""
     if not state.delimiter:
-        return _json_cells(line)
+        return _json_cells(line.removeprefix(_BOM))
     try:
         cells = next(csv.reader([line.decode(errors="replace").strip("\r")], delimiter=state.delimiter), [])
     except csv.Error:
-        return {}
+        return Cells({})
     if len(cells) != len(state.header):
-        return {}
-    numbers = ((name, _number(cell)) for name, cell in zip(state.header, cells, strict=True))
-    return {name: number for name, number in numbers if number is not None}
+        return Cells({})
+    if [cell.strip() for cell in cells] == state.header:
+        state.has_begun_again = True
+    row = dict(zip(state.header, cells, strict=True))
+    numbers = ((name, _number(cell)) for name, cell in row.items())
+    return Cells({name: number for name, number in numbers if number is not None}, _part(row))
 
 
-def _json_cells(line: bytes) -> dict[str, float]:
-    numbers = ((name, as_number(value)) for name, value in list((decode(line) or {}).items())[:MOST_COLUMNS])
-    return {name: number for name, number in numbers if number is not None}
+def _json_cells(line: bytes) -> Cells:
+    row = dict(list((decode(line) or {}).items())[:MOST_COLUMNS])
+    numbers = ((name, as_number(value)) for name, value in row.items())
+    return Cells({name: number for name, number in numbers if number is not None}, _part(row))
+
+
+def _part(row: Mapping[str, object]) -> str:
+    """The evaluation that a column of the row names."""
+    named = (str(value).strip().lower() for name, value in row.items() if _word(name) in _PART_COLUMNS)
+    return next((word for word in named if word in EVALUATION), "")
 
 
 def _number(cell: str) -> float | None:
-    """The number in a cell of CSV, which may be one of torch: ``tensor(0.5)``."""
+    """The number in a cell of CSV, which may be one of torch: ``tensor(0.5)``, or have a decimal comma: ``0,5``."""
     text = cell.strip().removeprefix("tensor(").removesuffix(")")
+    if "," in text:
+        if text.count(",") > 1 or "." in text:
+            return None
+        text = text.replace(",", ".")
     if not text or len(text) > 40 or "_" in text:
         return None
     try:
         return to_float(text)
     except ValueError:
         return None
-
-
-def _place(cells: Mapping[str, float], progress: Progress) -> int | None:
-    """The step of a row over all epochs, or its epoch where no column is a step."""
-    epoch = next((number for name, number in cells.items() if _word(name) in EPOCHS), None)
-    ranked = [(rank, number) for name, number in cells.items() if (rank := _rank(name)) is not None]
-    step = min(ranked)[1] if ranked else None
-    if epoch is not None and math.isfinite(epoch):
-        progress.note_epoch(epoch, None)
-    if step is None:
-        return progress.count_epoch() if epoch is not None and epoch.is_integer() else None
-    if not step.is_integer() or not 0 <= step < 1 << 62:
-        return None
-    if min(ranked)[0] == 0:
-        return progress.move(int(step), None)[0]
-    if epoch is not None:
-        return progress.move_within(int(step), None, sure=False)[0]
-    return progress.move_round(int(step), None)[0]
 
 
 def _word(name: str) -> str:
