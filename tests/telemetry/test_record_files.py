@@ -63,6 +63,7 @@ def test_no_line_stops_the_reader(line):
         ("log.csv", ["step,loss", "5,1.0", "10,0.9", "step,loss", "5,0.8", "10,0.7"], [(5, {"loss": 1.0}), (10, {"loss": 0.9}), (15, {"loss": 0.8}), (20, {"loss": 0.7})]),
         ("log.csv", ["step,loss", "5,1.0", "10,0.9", "step,loss", "15,0.8"], [(5, {"loss": 1.0}), (10, {"loss": 0.9}), (15, {"loss": 0.8})]),
         # Not measured yet; then a training that broke
+        ("log.csv", ["epoch,loss,val_loss", "1,1.0,0.9", "2,0.9,nan"], [(1, {"loss": 1.0, "val_loss": 0.9}), (2, {"loss": 0.9})]),
         ("log.csv", ["epoch,loss,val_loss", "1,1.0,nan", "2,0.9,0.8", "3,0.8,inf"], [(1, {"loss": 1.0}), (2, {"loss": 0.9, "val_loss": 0.8}), (3, {"loss": 0.8, "val_loss": float("inf")})]),
         # Unix seconds
         ("log.csv", ["epoch,loss", "1764352800,1.0", "2,0.5"], [(2, {"loss": 0.5})]),

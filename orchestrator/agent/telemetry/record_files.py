@@ -8,6 +8,7 @@ import csv
 import itertools
 import math
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -112,8 +113,8 @@ class RecordFile:
             name = in_part(short_name(column), part) if part else short_name(column)
             if not _is_metric(column) or place <= self.last.get(name, -1):
                 continue
-            if self.header and math.isnan(number) and name not in self.last:
-                continue  # not measured so far
+            if self.header and math.isnan(number) and (name not in self.last or _evaluates(name)):
+                continue  # not measured so far, or not in this epoch
             if name in self.last or len(self.last) < MOST_COLUMNS:
                 self.last[name] = place
                 values[name] = number
@@ -150,6 +151,11 @@ class RecordFile:
             progress.last_count = step
         self.has_begun_again = False
         return progress.move(progress.count_base + step, None)[0]
+
+
+def _evaluates(name: str) -> bool:
+    """Whether a metric is of an evaluation, which not every epoch has: ``val_loss``."""
+    return any(word in EVALUATION for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def find_files(folders: list[Path]) -> dict[Path, os.stat_result]:
