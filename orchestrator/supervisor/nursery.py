@@ -1,8 +1,8 @@
 """A process that has loaded what a supervisor needs, and forks one for each attempt.
 
-Loading takes a supervisor some 50 ms of a processor and 15 MB; a fork takes 2 ms and shares that memory.  The process
-belongs to the one that started it (``spawn``) and ends with it; its supervisors do not.  It reads no secret: the pipe that
-holds them passes through it.
+A supervisor that starts by itself spends some 50 ms of a processor on loading; a fork takes 2 ms and shares the memory.
+The process belongs to the one that started it (``spawn``) and ends with it, but its supervisors do not.  It reads no
+secret: the pipe that holds them passes through it.
 """
 
 import gc
@@ -35,9 +35,8 @@ def serve(requests: socket.socket, program: str) -> None:
     """
     for number in IGNORED_BY_SUPERVISOR:  # as a supervisor does: our owner ends us
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # an owner that ignores it would take our children's ends from us
+    # Where our owner ignores the ends of its children, we would, too, and could not wait for ours.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _show_as([sys.executable, "-I", "-S", program, "--nursery"])
     gc.freeze()  # or the first collection of each supervisor would copy what it shares
     while True:

@@ -38,8 +38,7 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
 
     The supervisor is not our child: it leaves no zombie, and survives the end of this process and its session.  Where
     systemd gives it a scope of its own, it survives the end of our service as well; elsewhere it comes from this
-    process's nursery.  If the attempt has a supervisor already, starts nothing and returns
-    the pid of that one.
+    process's nursery.  If the attempt has a supervisor already, starts nothing and returns the pid of that one.
 
     Raises:
         SpawnFailed: the supervisor did not appear within two seconds.
