@@ -164,7 +164,7 @@ def uv_variables(settings: Mapping[str, str], lock: Path) -> dict[str, str]:
         elif name in AS_UV:
             words = value.split() if name in SEPARATORS else [value.strip()]
             variables[AS_UV[name]] = SEPARATORS.get(name, "").join(words)
-        elif name not in WITHOUT_EFFECT and name != "no-compile":  # uv compiles only where it is told to
+        elif name not in WITHOUT_EFFECT and name != "no-compile":  # uv compiles only where it is asked to
             raise OnlyPip(name)
     return variables
 

@@ -19,9 +19,10 @@ from orchestrator.agent.follow_events import EventFiles
 from orchestrator.agent.follow_records import RecordFiles
 from orchestrator.agent.run_facts import NOT_OF_THE_SCRIPT, fact_of
 from orchestrator.agent.run_values import StepRate, storable
+from orchestrator.agent.telemetry.layout_reader import RATE
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
-from orchestrator.agent.telemetry.progress import STEP
+from orchestrator.agent.telemetry.progress import PERCENT, STEP
 from orchestrator.agent.telemetry.sources import PRINTED, Sources
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -48,7 +49,6 @@ MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the 
 READ_AT_END_BYTES = 256 << 20
 MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log per poll
 MOST_LAST_VALUES = 200
-RATE = "_per_s"  # metrics that a bar has without any value
 EVENT_FILES = "tensorboard"  # the tracker whose values are in event files as well
 
 
@@ -211,19 +211,18 @@ class Follower:
 
     def _read_records(self, batch: ParsedBatch, now: float, *, at_end: bool) -> bool:
         """Add the rows of files in which the script keeps its training, if nothing else tells any metric."""
-        told = self.file_speaks or self.events_speak or self.events_come_as_lines
-        measured = not all(name.endswith(RATE) for name in self.sources.by_name)
-        if told or (measured and not self.records.speak) or self.attempt.job.has_socket:
+        is_reported = self.file_speaks or self.events_speak or self.events_come_as_lines
+        is_printed = not all(name.endswith(RATE) for name in self.sources.by_name)  # a bar alone has a rate
+        if is_reported or (is_printed and not self.records.speak) or self.attempt.job.has_socket:
             return False
-        counted = self._counts_records()
+        counted_before = self._counts_records()
         is_new = self.records.read(batch, self.sources, now, at_end=at_end)
         if self.records.earlier != self.committed.get("earlier_records", {}):
             self._keep_earlier_records()
         if is_new and self._counts_records():
             batch.last_step = self.records.step
-            if (
-                not counted and self.parser.progress.step is not None
-            ):  # what was printed so far counts something else
+            # What was printed so far counts something else.
+            if not counted_before and self.parser.progress.step is not None:
                 batch.total_steps, self.rate = None, StepRate()
         return is_new
 
@@ -373,11 +372,12 @@ class Follower:
             changes["step"] = self.last_step
             changes["step_unit"] = self._unit()
         total = self.length or batch.total_steps
-        if total is None and self._counts_records() and job.step_unit != self.records.unit:
-            if not job.spec_fields.get("total_steps"):
-                changes["total_steps"] = None  # it was of what printed lines count
-        elif total is not None and not job.spec_fields.get("total_steps"):
+        if job.spec_fields.get("total_steps"):
+            pass  # its owner's
+        elif total is not None:
             changes["total_steps"] = min(total, INT64_LAST)
+        elif self._unit() != job.step_unit and (self._counts_records() or job.step_unit == PERCENT):
+            changes["total_steps"] = None  # it was of what is no longer counted
         if rate is not None:
             changes["steps_per_s"] = rate
         if batch.points:

@@ -175,9 +175,8 @@ class Job(models.Model):
 
     step = models.BigIntegerField(null=True)
     total_steps = models.BigIntegerField(null=True)
-    step_unit = models.CharField(
-        max_length=8, default="step"
-    )  # of both: "step", "sample", "epoch", "percent"
+    # Of both: "step", "sample", "epoch" or "percent".
+    step_unit = models.CharField(max_length=8, default="step")
     steps_per_s = models.FloatField(null=True)
     last_values = models.JSONField(default=dict)  # newest value of each metric
     last_report_at = models.DateTimeField(null=True)

@@ -135,9 +135,8 @@ class Device(models.Model):
     drain_reason = models.CharField(max_length=200, blank=True)  # why it is draining or disabled, for people
     drain_until = models.DateTimeField(null=True, blank=True)  # enabled again then; null: by hand
     health = models.CharField(max_length=8, choices=Health, default=Health.OK)
-    health_why = models.JSONField(
-        default=dict
-    )  # a HealthFact, as ``Fact.as_json`` writes it; empty while healthy
+    # A HealthFact, as ``Fact.as_json`` writes it; empty while healthy.
+    health_why = models.JSONField(default=dict)
     added_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

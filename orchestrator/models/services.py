@@ -22,8 +22,8 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         """One's own services, those with a replica that others share, and all of the pools that one operates."""
 
         def of_jobs(shared: models.Q) -> models.Q:
-            members = ServiceReplica.objects.filter(job__in=Job.objects.filter(shared))
-            return models.Q(pk__in=members.values("service"))
+            replicas = ServiceReplica.objects.filter(job__in=Job.objects.filter(shared))
+            return models.Q(pk__in=replicas.values("service"))
 
         return visible_rows(self, user, of_jobs)
 

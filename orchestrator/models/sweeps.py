@@ -26,8 +26,8 @@ class SweepQuerySet(models.QuerySet["Sweep"]):
         """One's own sweeps, those with a job that others share, and all of the pools that one operates."""
 
         def of_jobs(shared: models.Q) -> models.Q:
-            members = SweepTrial.objects.filter(job__in=Job.objects.filter(shared))
-            return models.Q(pk__in=members.values("sweep"))
+            trials = SweepTrial.objects.filter(job__in=Job.objects.filter(shared))
+            return models.Q(pk__in=trials.values("sweep"))
 
         return visible_rows(self, user, of_jobs)
 

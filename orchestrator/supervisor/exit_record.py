@@ -52,7 +52,11 @@ def describe(seen: Seen) -> Record:
     """The exit record of the attempt, whatever its files hold."""
     launch, ended_s = seen.launch, time.monotonic()
     try:
-        ending = _ending(seen, launch, ended_s) if launch else Ending(0, infra=seen.infra)
+        ending = (
+            _ending(seen, launch, seen.limits, ended_s)
+            if launch and seen.limits
+            else Ending(0, infra=seen.infra)
+        )
         return _record_of(seen, ending, ended_s, _dropped_bytes(seen, launch) if launch else {})
     except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
         traceback.print_exc()
@@ -95,9 +99,8 @@ def _dropped_bytes(seen: Seen, launch: Launch) -> dict[str, int]:
     return {str(rank): count for rank, count in lost.items() if count}
 
 
-def _ending(seen: Seen, launch: Launch, now_s: float) -> Ending:
-    folder, ranks, limits = seen.folder, launch.numbers, seen.limits
-    assert limits is not None  # noqa: S101 -- made with the launch
+def _ending(seen: Seen, launch: Launch, limits: LimitsWatch, now_s: float) -> Ending:
+    folder, ranks = seen.folder, launch.numbers
     group = seen.run.group if seen.run else None
     finished = rank_reports.read_finished(folder, ranks)
     hide = hider_of(seen.secrets.values())

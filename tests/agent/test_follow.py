@@ -307,6 +307,19 @@ def test_epochs_are_called_epochs_on_the_job(run):
     assert (job.step, job.total_steps, job.step_unit) == (3, 10, "epoch")
 
 
+def test_epochs_after_a_percentage_do_not_end_at_a_hundred(run):
+    log = make_folder(run).log(0)
+    log.write_text("Progress: 1% loss 0.9\n")
+    job = poll(run)
+    assert (job.step, job.total_steps, job.step_unit) == (1, 100, "percent")
+    with log.open("a") as file:
+        file.write("epoch 3 loss 0.5\n")
+
+    job = poll(run)
+
+    assert (job.step, job.total_steps, job.step_unit) == (3, None, "epoch")
+
+
 def test_the_end_of_a_trial_does_not_move_the_step_of_its_training(run, home):
     end = "[I 2026-01-02 10:00:00,123] Trial 3 finished with value: 0.91 and parameters: {'x': 0.3}."
     home.job(run.job_id).attempt(run.number).log(0).write_text(f"step 500 loss 0.5\n{end}\n")

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -79,17 +79,7 @@ class RecordFile:
     def of_json(cls, stored: Mapping[str, Any]) -> "RecordFile":
         """The file as it was stored, possibly by another version."""
         state = cls()
-        for name in (
-            "offset",
-            "header",
-            "delimiter",
-            "unit",
-            "part",
-            "has_begun_again",
-            "last",
-            "step",
-            "is_cut",
-        ):
+        for name in {each.name for each in fields(cls)} - {"progress"}:
             setattr(state, name, stored.get(name, getattr(state, name)))
         for name, value in stored.get("progress", {}).items():
             if hasattr(state.progress, name):

@@ -51,11 +51,11 @@ def fail_without_dependency() -> None:
         job_id: [id_ for id_, when in awaited(spec_fields) if when == "success"]
         for job_id, spec_fields in waiting.values_list("pk", "spec_fields")
     }
-    ids = {id_ for ids in needed.values() for id_ in ids}
+    ids = {id_ for jobs in needed.values() for id_ in jobs}
     if not ids:
         return
     rows = Job.objects.filter(pk__in=ids, state__in=FINAL_STATES - {JobState.SUCCEEDED})
     lost = {str(row.pk): row for row in rows}
-    for job in waiting.filter(pk__in=[pk for pk, ids in needed.items() if lost.keys() & set(ids)]):
+    for job in waiting.filter(pk__in=[pk for pk, jobs in needed.items() if lost.keys() & set(jobs)]):
         ended = next(lost[id_] for id_ in needed[job.pk] if id_ in lost)
         fail(job, fact(Happened.NEEDED_JOB_ENDED, job=str(ended), state=ended.state))
