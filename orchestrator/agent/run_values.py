@@ -3,7 +3,7 @@
 import math
 from collections import deque
 
-from orchestrator.agent.telemetry.progress import STEP
+from orchestrator.agent.telemetry.progress import PERCENT, STEP
 from orchestrator.store.metrics.writer import Point
 
 RATE_WINDOW_S = 30.0
@@ -35,7 +35,8 @@ class StepRate:
             point.name.endswith("_per_s") for point in points
         ):
             self.reported_at = now
-            points.append(Point(f"{unit}s_per_s", step, now, rate))
+            units = unit if unit == PERCENT else f"{unit}s"
+            points.append(Point(f"{units}_per_s", step, now, rate))
         return rate
 
 

@@ -12,6 +12,7 @@ from django.db import transaction
 
 from orchestrator.agent import follow
 from orchestrator.agent.follow import Follower
+from orchestrator.agent.run_values import StepRate
 from orchestrator.agent.telemetry.event_files import masked_crc
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import sentence_only
@@ -19,6 +20,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.logs.lines import read_index
 from orchestrator.store.metrics.series import read_series, stored_seq
+from orchestrator.store.metrics.writer import Point
 from tests.jobs.folders import make_folder
 
 pytestmark = pytest.mark.usefixtures("home", "db")
@@ -318,6 +320,16 @@ def test_epochs_after_a_percentage_do_not_end_at_a_hundred(run):
     job = poll(run)
 
     assert (job.step, job.total_steps, job.step_unit) == (3, None, "epoch")
+
+
+@pytest.mark.parametrize(("unit", "name"), [("percent", "percent_per_s"), ("epoch", "epochs_per_s")])
+def test_a_speed_is_named_by_what_is_counted(unit, name):
+    rate = StepRate()
+    points: list[Point] = []
+    for step, now_s in ((10, 0.0), (20, 5.0)):
+        rate.note(step, now_s, points, unit)
+
+    assert [(point.name, point.value) for point in points] == [(name, 2.0)]
 
 
 def test_the_end_of_a_trial_does_not_move_the_step_of_its_training(run, home):
