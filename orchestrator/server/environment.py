@@ -20,6 +20,8 @@ _SESSIONS_URL = re.compile(
     r"https?://(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9]\d{0,4})?", re.ASCII
 )
 _SHORTEST_LEASE_S = 10
+# Of Ray itself unless told otherwise: for its clients and workers, its dashboard and that one's agents.
+_PORTS_OF_RAY = {*range(10_001, 20_000), 8265, 52365}
 _DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}GiB", re.ASCII)
 
 
@@ -208,6 +210,11 @@ def _read_nodes(variables: Mapping[str, str]) -> tuple[str, int] | None:
         raise WrongSetting(
             f"BERTH_NODES is {text!r}; give the address of this server that others reach, with a free port, such as "
             "10.0.0.5:6380."
+        )
+    if int(port) in _PORTS_OF_RAY:
+        raise WrongSetting(
+            f"BERTH_NODES is {text!r}, and Ray itself uses port {port}; give another one, such as 6380, but none from "
+            "10001 to 19999."
         )
     return host, int(port)
 

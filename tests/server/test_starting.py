@@ -69,6 +69,8 @@ def test_nothing_must_be_set():
         ("BERTH_DEVICES", "gpu"),
         ("BERTH_CPU_SLOTS", "-1"),
         ("BERTH_CPU_SLOTS", "many"),
+        ("BERTH_NODES", "10.0.0.5"),
+        ("BERTH_NODES", "10.0.0.5:13539"),  # of Ray's workers
         ("BERTH_NODE_LEASE_S", "9"),
         ("BERTH_NODE_LEASE_S", "-1"),
         ("BERTH_NODE_LEASE_S", "2m"),

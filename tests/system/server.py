@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 STATIC, DATABASE = "static", "db.sqlite3"  # in a state folder
 EVERY_S = 0.05  # how often to ask at most
-PORTS = range(10_000, 32_000)
+PORTS = range(20_000, 32_000)
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
 COMMANDS = {
@@ -124,7 +124,8 @@ def _only_one(lock: Path) -> Iterator[None]:
 def free_port() -> int:
     """A port that is free together with the next one, which a server gives to sessions.
 
-    Below those that the kernel gives to connections: one of these could take it before the server does.
+    Below those that the kernel gives to connections, one of which could take it before the server does, and above
+    those of Ray's workers.
     """
     while True:
         port = PORTS.start + secrets.randbelow(len(PORTS))
