@@ -88,6 +88,7 @@ def install(group: str) -> None:
     if not PYTHON.exists():
         say(f"making a virtual environment in {VENV.name} for Python {platform.python_version()} ...")
         make_environment()
+    clear_of_cut_off_packages()
     began = time.monotonic()
     say(f"installing {count_packages(lock)} locked packages ({group}) ...")
     run(PYTHON, "-m", "deploy.locked", lock)
@@ -152,6 +153,17 @@ def clear_of_lost_python() -> None:
         shutil.rmtree(VENV)
 
 
+def clear_of_cut_off_packages() -> None:
+    """Forget packages whose installation was cut off, as by Ctrl-C: pip takes them for whole.
+
+    Both pip and uv write INSTALLER when the files and commands of a package are there.
+    """
+    for about in purelib().glob("*.dist-info"):
+        if not (about / "INSTALLER").exists():
+            say(f"{about.stem} was not installed to its end; installing it again ...")
+            shutil.rmtree(about)
+
+
 def make_environment() -> None:
     try:
         venv.EnvBuilder(with_pip=True).create(VENV)
@@ -170,10 +182,14 @@ def pip(*arguments: object) -> None:
     run(PYTHON, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input")
 
 
+def purelib() -> Path:
+    """Where the environment keeps its packages."""
+    return Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(VENV)}))
+
+
 def link_project() -> None:
     """Make ``import training`` work for jobs wherever they run: one line in site-packages; and the command."""
-    packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(VENV)}))
-    (packages / "berth.pth").write_text(f"{ROOT}\n")
+    (purelib() / "berth.pth").write_text(f"{ROOT}\n")
     command = VENV / "bin" / "berth"  # through sh, because a #! line ends at a space and at 127 bytes
     # -P: people run it in the folder of their scripts, and a random.py there is not Python's.
     command.write_text(

@@ -100,6 +100,24 @@ def test_the_environment_of_a_python_that_is_gone_is_made_again_and_that_is_told
     assert not (tree / ".venv").exists()
 
 
+def test_packages_whose_installation_was_cut_off_are_installed_again_and_that_is_told(tree):
+    made_with(tree, THIS)
+    packages = Path(in_tree(tree, "print(make.purelib())").strip())
+    for name, files in {
+        "torch-2.13.0": ["RECORD", "METADATA"],
+        "six-1.17.0": ["RECORD", "INSTALLER"],
+    }.items():
+        about = packages / f"{name}.dist-info"
+        about.mkdir(parents=True)
+        for file in files:
+            (about / file).touch()
+
+    told = in_tree(tree, "make.clear_of_cut_off_packages()")
+
+    assert "torch-2.13.0 was not installed to its end" in told
+    assert [each.name for each in packages.iterdir()] == ["six-1.17.0.dist-info"]
+
+
 def test_this_machines_pythons_are_found_and_environments_are_none_of_them():
     found = pythons.find_pythons()
 
