@@ -1,7 +1,6 @@
 """The command ``berth``. What a command does is imported when it runs, so that each one starts fast."""
 
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -151,6 +150,8 @@ def _show_wrong_use(error: Any) -> NoReturn:
 
 def _hint_of_dashes(error: Any) -> str:
     """Say how arguments reach the script, if a command line without -- would be right with one."""
+    from berth.cli.programs import is_program
+
     ctx = error.ctx
     if ctx is None or ctx.info_name not in SCRIPT_ARGUMENTS or isinstance(error, typer.BadParameter):
         return ""
@@ -166,7 +167,7 @@ def _hint_of_dashes(error: Any) -> str:
         if Path(script := f"{words[at]}.py").is_file():
             meant = with_dashes([*words[:at], script, *words[at + 1 :]], own)
             return f"Was {script} meant? berth {shlex.join(meant)}"
-        if shutil.which(words[at]):
+        if is_program(words[at]):
             return f"A program comes after --: berth {shlex.join([*words[:at], '--', *words[at:]])}"
     meant = with_dashes(words, own)
     return f"Arguments of the script come after --: berth {shlex.join(meant)}" if "--" in meant else ""

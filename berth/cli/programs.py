@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,11 @@ def names_program(folder: Path, words: Sequence[str]) -> bool:
     """Whether the first word is a program's name, or a file of the folder as a shell starts it: ``./x``."""
     word = _behind_env(words)[0]
     return _is_known(word) or (word.startswith("./") and _has(folder, word))
+
+
+def is_program(word: str) -> bool:
+    """Whether a word is the name of a program: of one that servers have, or of one of this machine."""
+    return _is_known(word) or shutil.which(word) is not None
 
 
 def is_command(folder: Path, words: Sequence[str]) -> bool:

@@ -1,7 +1,6 @@
 """berth run, again and resume."""
 
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -167,7 +166,9 @@ def _meant(code: str) -> str:
     """What a name without a file means, perhaps: a script, or a program, with arguments or without."""
     if Path(f"{code}.py").is_file():
         return f" Was {code}.py meant?"
-    return f" To run a program: berth run -- {code}" if shutil.which(next(iter(code.split()), "")) else ""
+    return (
+        f" To run a program: berth run -- {code}" if programs.is_program(next(iter(code.split()), "")) else ""
+    )
 
 
 def with_data(berth: Berth, spec: Spec) -> None:

@@ -29,6 +29,10 @@ def _in_a_project(tmp_path, monkeypatch):
     [
         ("fit", "Was fit.py meant?"),
         ("python fit.py", "To run a program: berth run -- python fit.py"),
+        (
+            "torchrun fit.py",
+            "To run a program: berth run -- torchrun fit.py",
+        ),  # of the server, if not of this machine
         ("fits", ""),
         ("sort", "Was sort.py meant?"),
         ("split", "To run a program: berth run -- split"),
