@@ -24,8 +24,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 STATIC, DATABASE = "static", "db.sqlite3"  # in a state folder
 EVERY_S = 0.05  # how often to ask at most
-PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 32_000, 2)
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
+_marks: list[socket.socket] = []  # of the ports that this process has chosen
 # What tells our services apart by their command lines.
 COMMANDS = {
     "web": "orchestrator.server.web:application",
@@ -122,17 +123,21 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port that is free together with the next one, which a server gives to sessions.
+    """A port that is free together with the next one, which a server gives to sessions; nobody gets it twice.
 
     Below those that the kernel gives to connections, one of which could take it before the server does, and above
     those of Ray's workers.
     """
     while True:
-        port = PORTS.start + secrets.randbelow(len(PORTS))
+        port = secrets.choice(PORTS)
+        mark = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError), socket.socket() as first, socket.socket() as second:
+            mark.bind(f"\0berth-tests-{port}")  # for as long as this process lives: other workers choose, too
             first.bind(("127.0.0.1", port))
             second.bind(("127.0.0.1", port + 1))
+            _marks.append(mark)
             return port
+        mark.close()
 
 
 class Server:
