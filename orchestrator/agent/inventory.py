@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from django.db import transaction
 
-from orchestrator.devices.types import DeviceInfo, Reading
+from orchestrator.devices.types import DeviceInfo, Gone, Reading
 from orchestrator.facts.events import Happened, HealthFact
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -78,6 +78,13 @@ def _record(info: DeviceInfo, row: Device | None, pool: Pool, lent_to: Pool | No
     row.save()
 
 
+_WHY_LOST = {
+    Gone.FELL_OFF: HealthFact.LOST,
+    Gone.NEEDS_RESET: HealthFact.NEEDS_RESET,
+    Gone.NOT_THERE: HealthFact.GONE,
+}
+
+
 class LostDevices:
     """Marks devices that the driver reports as lost, once each time it happens."""
 
@@ -85,9 +92,9 @@ class LostDevices:
         self.lost: set[str] = set()
 
     def note(self, readings: list[Reading]) -> None:
-        now_lost = {reading.device_id: reading.error for reading in readings if reading.lost}
+        now_lost = {reading.device_id: reading.gone for reading in readings if reading.gone}
         for device_id in now_lost.keys() - self.lost:
-            why_lost = fact(HealthFact.LOST, error=now_lost[device_id] or "")
+            why_lost = fact(_WHY_LOST[now_lost[device_id]])
             reason = say(why_lost)
             logger.warning("Device %s is faulty: %s", device_id, reason)
             Device.objects.filter(pk=device_id).exclude(health=Health.FAULTY).update(

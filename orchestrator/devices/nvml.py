@@ -19,8 +19,8 @@ from orchestrator.devices.nvml_calls import (
     Stock,
     driver_sentence,
     forget_errors,
+    gone_by,
     gpu_sentence,
-    is_gone,
     take_errors,
     take_sample,
     take_stock,
@@ -154,18 +154,19 @@ class NvmlDevices:
         except pynvml.NVMLError as error:
             sentence = gpu_sentence(index, error)
             self._slices_changed |= gpu.parent is not None
-            if not is_gone(error):
+            gone = gone_by(error)
+            if gone is None:
                 return self._stale(id_, sentence), {}
             total = gpu.info.memory_bytes
-            gone = Reading(
+            lost = Reading(
                 device_id=id_,
                 taken_at=time.time(),
                 used_bytes=0,
                 total_bytes=total,
-                lost=True,
+                gone=gone,
                 error=sentence,
             )
-            return gone, {}
+            return lost, {}
         self._slices_changed |= sample.slices_changed
         self.dropped += sample.dropped + (not sample.plausible)
         if not sample.plausible:
@@ -174,7 +175,7 @@ class NvmlDevices:
 
     def _stale(self, id_: str, sentence: str) -> Reading | None:
         last = self._last.get(id_)
-        return None if last is None else replace(last, stale=True, lost=False, error=sentence)
+        return None if last is None else replace(last, stale=True, gone=None, error=sentence)
 
     def _name_processes(
         self, readings: list[Reading], memory: dict[str, dict[int, int]], holders: Sequence[Holder]

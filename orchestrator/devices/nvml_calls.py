@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from orchestrator.devices.types import SLICES_FROM, DeviceInfo
+from orchestrator.devices.types import SLICES_FROM, DeviceInfo, Gone
 
 Value = TypeVar("Value")
 
@@ -40,11 +40,16 @@ _DRIVER_SENTENCES = {
     ),
 }
 _GONE = {
-    pynvml.NVML_ERROR_GPU_IS_LOST: "is lost: it fell off the bus. Reset it, or reboot the host.",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset before it can be used again.",
-    pynvml.NVML_ERROR_NOT_FOUND: "is no longer there.",
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: "is no longer there.",
-    pynvml.NVML_ERROR_INVALID_ARGUMENT: "is no longer there.",
+    pynvml.NVML_ERROR_GPU_IS_LOST: Gone.FELL_OFF,
+    pynvml.NVML_ERROR_RESET_REQUIRED: Gone.NEEDS_RESET,
+    pynvml.NVML_ERROR_NOT_FOUND: Gone.NOT_THERE,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: Gone.NOT_THERE,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: Gone.NOT_THERE,
+}
+_GONE_WORDS = {
+    Gone.FELL_OFF: "is lost: it fell off the bus. Reset it, or reboot the host.",
+    Gone.NEEDS_RESET: "needs a reset before it can be used again.",
+    Gone.NOT_THERE: "is no longer there.",
 }
 
 
@@ -97,13 +102,14 @@ def driver_sentence(error: pynvml.NVMLError) -> str:
     return _DRIVER_SENTENCES.get(error.value, f"The NVIDIA driver failed ({error}).")
 
 
-def is_gone(error: pynvml.NVMLError) -> bool:
-    """Whether the driver reports that the GPU will not recover by itself."""
-    return error.value in _GONE
+def gone_by(error: pynvml.NVMLError) -> Gone | None:
+    """Why a GPU is lost; None if it may recover by itself."""
+    return _GONE.get(error.value)
 
 
 def gpu_sentence(index: int, error: pynvml.NVMLError) -> str:
-    return f"GPU {index} {_GONE.get(error.value, f'could not be read ({error}).')}"
+    gone = gone_by(error)
+    return f"GPU {index} {_GONE_WORDS[gone] if gone else f'could not be read ({error}).'}"
 
 
 def take_stock() -> Stock:
@@ -116,7 +122,7 @@ def take_stock() -> Stock:
             gpu = Gpu(_describe(handle, index, driver), handle)
         except pynvml.NVMLError as error:
             stock.problems.append(gpu_sentence(index, error))
-            if is_gone(error):
+            if gone_by(error):
                 stock.lost.append(index)
             continue
         slices = _slices(handle)
@@ -271,7 +277,7 @@ def _memory_bytes(handle: Any) -> int:
     try:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     except pynvml.NVMLError as error:
-        if is_gone(error):
+        if gone_by(error):
             return 0
         raise
 

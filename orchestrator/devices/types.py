@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal, Protocol
 
 from orchestrator.exceptions import Unavailable
@@ -44,6 +45,14 @@ class DeviceProcess:
     age_s: float | None = None  # since it started; None: not visible
 
 
+class Gone(StrEnum):
+    """Why a GPU is lost: the driver says that it will not recover by itself."""
+
+    FELL_OFF = "fell_off"
+    NEEDS_RESET = "needs_reset"
+    NOT_THERE = "not_there"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One reading of a device; None for values that the device does not report."""
@@ -57,11 +66,15 @@ class Reading:
     power_w: float | None = None
     energy_j: float | None = None  # a counter: used since the driver was loaded
     processes: tuple[DeviceProcess, ...] = ()
-    lost: bool = False  # the driver reports that it is gone
+    gone: Gone | None = None
     xids: tuple[int, ...] = ()  # errors since the previous reading
     slowed: str | None = None  # cause of a slowdown: "heat", "its power supply"
     stale: bool = False  # no answer in time; the values are from ``taken_at``
     error: str | None = None  # a sentence
+
+    @property
+    def lost(self) -> bool:
+        return self.gone is not None
 
 
 @dataclass(frozen=True, slots=True)

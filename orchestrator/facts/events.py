@@ -106,6 +106,7 @@ class HealthFact(StrEnum):
     SERVER_SILENT = "device_server_silent"
     HELD_WITHOUT_SIGN = "device_held_without_sign"
     LOST = "device_lost"
+    NEEDS_RESET = "device_needs_reset"
     XID = "device_xid"
     ALLOCATION_ENDED = "device_allocation_ended"
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from orchestrator.devices.types import DeviceInfo, DeviceProcess, Reading
+from orchestrator.devices.types import DeviceInfo, DeviceProcess, Gone, Reading
 from orchestrator.nodes.port import Node, Readings
 
 SILENT_AFTER_S = 5.0
@@ -111,5 +111,6 @@ def _reading(one: Mapping[str, Any]) -> Reading:
             **one,
             "processes": tuple(DeviceProcess(**process) for process in one["processes"]),
             "xids": tuple(one["xids"]),
+            "gone": Gone(one["gone"]) if one["gone"] else None,
         }
     )

@@ -146,7 +146,7 @@ def _gives_memory_back(
 
 @says(Happened.DEVICE_FAULTY)
 def _device_faulty(device: str, error: str) -> str:
-    return text("{device} is faulty: {error}", device=words.labelled(device), error=error)
+    return text("{device} is faulty: {error}", device=words.labelled(device), error=text(error))
 
 
 @says(Happened.DEVICE_ERROR)
@@ -177,8 +177,13 @@ def _held_without_sign(job: str) -> str:
 
 
 @says(HealthFact.LOST)
-def _lost(error: str) -> str:
-    return text(error) or text("The driver says that it is lost.")
+def _lost(error: str = "") -> str:
+    return error or text("The driver has lost it: it fell off the bus. Reset it, or reboot the server.")
+
+
+@says(HealthFact.NEEDS_RESET)
+def _needs_reset() -> str:
+    return text("It needs a reset before it can be used again.")
 
 
 @says(HealthFact.ALLOCATION_ENDED)

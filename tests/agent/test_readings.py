@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices.slots import SlotDevices
-from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
+from orchestrator.devices.types import (
+    DeviceInfo,
+    DeviceProcess,
+    DriverUnavailable,
+    Gone,
+    Holder,
+    Kind,
+    Reading,
+)
 from orchestrator.live import readings
 from orchestrator.models import Device, Health, Job, JobState, Pool
 from orchestrator.spec.job_spec import GIB
@@ -46,8 +54,7 @@ class FakeGpus:
                 total_bytes=80 * GIB,
                 utilization_percent=12.0,
                 processes=self.processes if index == 0 else (),
-                lost=f"GPU-{index}" in self.lost,
-                error="Fell off the bus." if f"GPU-{index}" in self.lost else None,
+                gone=Gone.FELL_OFF if f"GPU-{index}" in self.lost else None,
             )
             for index in range(2)
         ]
@@ -157,18 +164,23 @@ def test_lost_device_is_faulty_and_its_job_restarts_elsewhere(make_attempt):
     tick(gpus, thread)
 
     device = Device.objects.get(pk="GPU-0")
-    assert (device.health, device.health_reason) == (Health.FAULTY, "Fell off the bus.")
+    why = "The driver has lost it: it fell off the bus. Reset it, or reboot the server."
+    assert (device.health, device.health_reason) == (Health.FAULTY, why)
     job = Job.objects.get(pk=attempt.job_id)
     assert (job.state, job.stop_reason) == (JobState.STOPPING, "gpu_fault")
-    assert job.reason == "GPU 0 is faulty: Fell off the bus."
+    assert job.reason == f"GPU 0 is faulty: {why}"
+    with translation.override("de"):
+        assert job.reason.startswith(
+            "GPU 0 ist defekt: Der Treiber hat es verloren: Es ist vom Bus gefallen."
+        )
 
 
 def test_a_device_that_answers_again_is_offered_again():
     record_inventory([info("GPU-0", 0)])
     lost = LostDevices()
-    reading = Reading(device_id="GPU-0", taken_at=0, used_bytes=0, total_bytes=1, lost=True)
+    reading = Reading(device_id="GPU-0", taken_at=0, used_bytes=0, total_bytes=1, gone=Gone.NEEDS_RESET)
     lost.note([reading])
-    assert Device.objects.get().health == Health.FAULTY
+    assert Device.objects.get().health_reason == "It needs a reset before it can be used again."
 
     lost.note([Reading(device_id="GPU-0", taken_at=0, used_bytes=0, total_bytes=1)])
 

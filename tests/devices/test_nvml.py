@@ -53,10 +53,10 @@ def test_memory_that_the_driver_keeps_for_itself_is_not_in_use(serve_gpus: Serve
 def test_a_lost_gpu_is_marked_and_the_others_are_read(serve_gpus: Serve):
     answer = serve_gpus("error.7 15").read()
 
-    assert answer["rows"][7]["lost"]
+    assert answer["rows"][7]["gone"]
     assert "GPU 7 is lost" in answer["rows"][7]["error"]
     assert "GPU 7 is lost" in answer["problem"]
-    assert [number for number, row in answer["rows"].items() if not row["lost"]] == list(range(7))
+    assert [number for number, row in answer["rows"].items() if not row["gone"]] == list(range(7))
 
 
 def test_a_gpu_that_is_lost_while_it_runs_keeps_its_place_and_its_size(serve_gpus: Serve):
@@ -67,7 +67,7 @@ def test_a_gpu_that_is_lost_while_it_runs_keeps_its_place_and_its_size(serve_gpu
 
     row = gpus.ask("inventory")["rows"][1]
     assert (row["index"], row["memory_bytes"]) == (1, 141 * GIB)
-    assert gpus.read()["rows"][1]["lost"]
+    assert gpus.read()["rows"][1]["gone"]
 
 
 @pytest.mark.code("F83")
