@@ -8,7 +8,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from benchmarks.played_sweeps import play
 from orchestrator.exceptions import Malformed
@@ -18,6 +18,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import JobEvent, JobState, Notice, NoticeTarget, SweepState
 from orchestrator.people.notices import delivery, events, targets
 from orchestrator.people.notices.reach import is_public
+from orchestrator.sentences.errors import messages_of
 from orchestrator.sweeps.ending import end
 
 
@@ -140,6 +141,14 @@ def test_b66_the_reason_why_an_address_is_refused_is_exact(ada, home, url, sente
         targets.add(ada, url, ["failed"])
 
     assert refusal.value.fields == {"url": [sentence]}
+
+
+def test_the_reason_is_said_in_the_readers_language(ada, home):
+    with pytest.raises(Malformed) as refusal:
+        targets.add(ada, "jsons://nowhere.invalid/x", ["failed"])
+
+    with translation.override("de"):
+        assert messages_of(refusal.value) == {"url": ["Der Host nowhere.invalid ist nicht zu finden."]}
 
 
 def test_an_address_that_is_saved_is_not_written_to(ada, inbox):

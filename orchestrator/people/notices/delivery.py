@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.conf import settings
 from django.utils import timezone
@@ -54,11 +55,18 @@ def _send(target: NoticeTarget, title: str, body: str) -> str | None:
         url = secrets.open_sealed(target.sealed)
     except secrets.SecretLost:
         return "This address can no longer be decrypted, because its key was lost. Add it again."
-    return post(url, title=title, body=body).get("error")
+    return post(url, title=title, body=body).error
 
 
-def post(url: str, *, title: str | None = None, body: str = "") -> NoticeAnswer:
-    """Check an address, and send to it if there is a title; returns ``shown`` (without secrets) or ``error``.
+class Posted(NamedTuple):
+    """What came of an address."""
+
+    shown: str  # the address without secrets; empty where it is refused
+    error: Sentence | None
+
+
+def post(url: str, *, title: str | None = None, body: str = "") -> Posted:
+    """Check an address, and send to it if there is a title.
 
     Raises:
         OrchestratorError: the sending program could not be run.
@@ -82,12 +90,13 @@ def post(url: str, *, title: str | None = None, body: str = "") -> NoticeAnswer:
         )
         answer: NoticeAnswer = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return {"error": f"No answer within {PATIENCE_S:.0f} s."}
+        return Posted("", Sentence("No answer within {within_s:.0f} s.", within_s=PATIENCE_S))
     except (subprocess.CalledProcessError, OSError, ValueError) as error:
         raise OrchestratorError(
             Sentence("Notifications cannot be sent: {error}.", error=type(error).__name__)
         ) from error
-    return answer
+    why = answer.get("error")
+    return Posted(answer.get("shown", ""), None if why is None else Sentence.read(why))
 
 
 def full_address(url: str) -> str:

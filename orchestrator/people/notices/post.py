@@ -8,8 +8,10 @@ import importlib
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from orchestrator.exceptions import Sentence
 from orchestrator.people.notices.reach import destination_of, guard_sockets, is_public
 
 # Services with a fixed host, or with TLS to a given host. None that act on this machine.
@@ -45,7 +47,7 @@ SECURE = frozenset(
 )
 # The same without TLS: only for hosts that the operator allows.
 PLAIN = frozenset(["json", "form", "xml", "mmost", "rocket", "matrix", "gotify", "signal"])
-NO_ADDRESS = "This is not an address for notifications. See the list of services in the docs."
+NO_ADDRESS = Sentence("This is not an address for notifications. See the list of services in the docs.")
 
 
 class NoticeRequest(TypedDict):
@@ -61,7 +63,7 @@ class NoticeAnswer(TypedDict, total=False):
     """What the program answers."""
 
     shown: str  # the address without secrets
-    error: str
+    error: Mapping[str, Any]  # a sentence, as ``Sentence.as_json`` gives it
 
 
 def main() -> int:
@@ -78,14 +80,14 @@ def _answer(request: NoticeRequest) -> NoticeAnswer:
     url, allowed = str(request["url"]), [str(host).lower() for host in request["allowed"]]
     scheme = url.partition("://")[0].lower()
     if scheme not in SECURE | PLAIN:
-        return {"error": NO_ADDRESS}
+        return {"error": NO_ADDRESS.as_json()}
     service = apprise.Apprise.instantiate(url)
     if service is None:
-        return {"error": NO_ADDRESS}
+        return {"error": NO_ADDRESS.as_json()}
     probe = apprise.Apprise.instantiate(url)  # a second instance: a service waits between two messages
     host, addresses = destination_of(lambda: probe.notify(title="A test", body="A test"))
     if host.lower() not in allowed and (error := _why_not(scheme, service, host, addresses, url)):
-        return {"error": error}
+        return {"error": error.as_json()}
     shown = service.url(privacy=True).partition("?")[0]
     if request.get("title") is None:
         return {"shown": shown}
@@ -94,20 +96,25 @@ def _answer(request: NoticeRequest) -> NoticeAnswer:
         lines = log.getvalue().strip().splitlines()
     if sent:
         return {"shown": shown}
-    last = lines[-1].partition(" - ")[2] or lines[-1] if lines else "the service gave no reason"
-    return {"shown": shown, "error": last[:300]}
+    reason = lines[-1].partition(" - ")[2] or lines[-1] if lines else ""
+    error = (
+        Sentence("The service answered: {reason}", reason=reason[:300])
+        if reason
+        else Sentence("The service gave no reason.")
+    )
+    return {"shown": shown, "error": error.as_json()}
 
 
-def _why_not(scheme: str, service: Any, host: str, addresses: list[str], url: str) -> str:
-    """Why an address may not be used; empty if it may."""
+def _why_not(scheme: str, service: Any, host: str, addresses: list[str], url: str) -> Sentence | None:
+    """Why an address may not be used."""
     if not all(map(is_public, addresses)):
-        return f"{host} is inside this network. Ask the server's operator to allow it."
+        return Sentence("{host} is inside this network. Ask the server's operator to allow it.", host=host)
     # Without a host, ntfy:// uses the public service, encrypted.
     if scheme in PLAIN or (scheme == "ntfy" and service.mode == "private"):
-        return f"{scheme}:// is not encrypted. Use {scheme}s://."
+        return Sentence("{scheme}:// is not encrypted. Use {scheme}s://.", scheme=scheme)
     if not addresses and host and host.lower() in url.lower():  # a fixed service may be down for a while
-        return f"The host {host} cannot be found."
-    return ""
+        return Sentence("The host {host} cannot be found.", host=host)
+    return None
 
 
 if __name__ == "__main__":

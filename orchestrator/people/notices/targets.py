@@ -33,9 +33,9 @@ def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTar
     """
     _check(user, url, occasions)
     answer = delivery.post(url)
-    if error := answer.get("error"):
-        raise Malformed(error, fields={"url": [error]})
-    shown = url if url.startswith("email:") else str(answer["shown"])
+    if answer.error:
+        raise Malformed(answer.error, fields={"url": [answer.error]})
+    shown = url if url.startswith("email:") else answer.shown
     return NoticeTarget.objects.create(
         user_id=user.pk,
         sealed=secrets.seal(url),
