@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import NoReturn
 
 from orchestrator.supervisor.linux.kernel import show_as
 from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import log_exception
 from orchestrator.supervisor.ranks.child import IGNORED_BY_SUPERVISOR
 from orchestrator.supervisor.supervise import supervise
 
@@ -40,7 +40,10 @@ def serve(requests: socket.socket, program: str) -> None:
     _show_as([sys.executable, "-I", "-S", program, "--nursery"])
     gc.freeze()  # or the first collection of each supervisor would copy what it shares
     while True:
-        request, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_BYTES, _DESCRIPTORS)
+        try:
+            request, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_BYTES, _DESCRIPTORS)
+        except ConnectionResetError:  # our owner was killed before it had read an answer
+            return
         if not request:
             return
         is_started = len(descriptors) == _DESCRIPTORS and _fork(os.fsdecode(request), descriptors, program)
@@ -55,7 +58,7 @@ def _fork(folder: str, descriptors: list[int], program: str) -> bool:
     try:
         between = os.fork()
     except OSError:
-        traceback.print_exc()
+        log_exception()
         return False
     if between:
         return os.waitpid(between, 0)[1] == 0
@@ -65,9 +68,8 @@ def _fork(folder: str, descriptors: list[int], program: str) -> bool:
             _become_supervisor(folder, descriptors, program)
         status = 0
     except OSError:
-        traceback.print_exc()
+        log_exception()
     finally:
-        sys.stderr.flush()
         os._exit(status)
 
 
@@ -83,9 +85,8 @@ def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoR
         supervise(AttemptFolder(Path(folder)), secrets_fd=0)
         status = 0
     except BaseException:  # noqa: BLE001 -- nobody is above us; `spawn` reads the log
-        traceback.print_exc()
+        log_exception()
     finally:
-        sys.stderr.flush()
         os._exit(status)
 
 

@@ -125,6 +125,27 @@ def test_nursery_that_dies_between_its_fork_and_its_answer_costs_no_attempt(
     assert (attempt.record()["kind"], attempt.log()) == ("ok", "value\n")
 
 
+def test_nursery_leaves_quietly_if_its_owner_is_killed_before_it_reads_an_answer(
+    make_attempt: MakeAttempt,
+) -> None:
+    attempt = make_attempt("print('ready')")
+    program = (
+        "import os, signal, socket, sys\nfrom orchestrator.supervisor.spawn import _Nursery\n"
+        "nursery = _Nursery(sys.executable)\nprint(nursery._process.pid, flush=True)\n"
+        "(reading, writing), log = os.pipe(), os.open(os.devnull, os.O_WRONLY)\n"
+        f"socket.send_fds(nursery._requests, [{os.fsencode(attempt.folder.root)!r}], [log, reading])\n"
+        "nursery._requests.recv(64, socket.MSG_PEEK)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    owner = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+    assert owner.stderr == ""  # the nursery's, too
+    wait_until(lambda: not Path(f"/proc/{owner.stdout.strip()}").exists())
+    wait_until(attempt.folder.exit.exists)
+
+
 def test_owner_that_ignores_the_ends_of_its_children_starts_attempts(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt("print('ready')")
     program = (
