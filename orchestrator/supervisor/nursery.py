@@ -20,6 +20,7 @@ from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import log_exception
 from orchestrator.supervisor.ranks.child import IGNORED_BY_SUPERVISOR
 from orchestrator.supervisor.supervise import supervise
+from orchestrator.supervisor.verdict import hiding
 
 _LONGEST_BYTES = 1 << 16
 _DESCRIPTORS = 2  # the log, and the pipe of secrets
@@ -38,6 +39,7 @@ def serve(requests: socket.socket, program: str) -> None:
     # Where our owner ignores the ends of its children, we would, too, and could not wait for ours.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _show_as([sys.executable, "-I", "-S", program, "--nursery"])
+    hiding.load()
     gc.freeze()  # or the first collection of each supervisor would copy what it shares
     while True:
         try:

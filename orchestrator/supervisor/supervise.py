@@ -24,7 +24,7 @@ from orchestrator.supervisor.ranks.stopping import (
     ask_for_stacks,
 )
 from orchestrator.supervisor.startup import ignore_signals, make_folders, read_secrets, take_lock
-from orchestrator.supervisor.verdict import rank_reports
+from orchestrator.supervisor.verdict import hiding, rank_reports
 from orchestrator.supervisor.watch.disk import DiskWatch
 from orchestrator.supervisor.watch.finished_files import FinishedFiles
 from orchestrator.supervisor.watch.limits import LimitsWatch
@@ -107,6 +107,7 @@ class Supervision:
         self._check_lease()
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, self._secrets))
+            hiding.load()
             self._watch(self._run)
 
     def give_up(self, error: BaseException) -> str:

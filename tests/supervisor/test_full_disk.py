@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.supervisor.linux.processes import with_nonce
-from orchestrator.supervisor.liveness import Liveness, liveness
 from orchestrator.supervisor.protocol.orders import order_profile
 from orchestrator.supervisor.protocol.records import read_record
 from orchestrator.supervisor.spawn import spawn
@@ -51,18 +50,6 @@ def make_room(attempt: Attempt) -> None:
     """Once the run has lost lines and is over: without room there is no exit record."""
     wait_until(lambda: read_lost_bytes(attempt.folder, range(1)) and not with_nonce(attempt.nonce), 30)
     (attempt.work / "fill").unlink()
-
-
-def wait_for_beats(attempt: Attempt, count: int) -> None:
-    """Until a supervisor has beaten so often, or can no longer."""
-    seen = {attempt.folder.heartbeat.read_bytes()}
-    wait_until(
-        lambda: (
-            seen.add(attempt.folder.heartbeat.read_bytes())
-            or len(seen) > count
-            or liveness(attempt.folder) is not Liveness.ALIVE
-        )
-    )
 
 
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)"], ids=["returns", "killed"])
@@ -113,7 +100,7 @@ def test_order_that_a_full_disk_leaves_unanswered_does_not_end_the_training(
             pass
 
     os.kill(supervisor, signal.SIGCONT)
-    wait_for_beats(attempt, 2)  # orders are read before each
+    attempt.wait_for_beats(2)  # orders are read before each
     (attempt.work / "fill").unlink()
     end.touch()
 
