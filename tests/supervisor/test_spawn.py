@@ -227,7 +227,7 @@ def test_training_ends_well_after_an_upgrade_removed_the_python_that_supervises_
     if way == "nursery":
         spawn(attempt.folder, python=str(python), secrets=secret)
     else:
-        command = [python, "-I", "-S", PROGRAM, "--detach", attempt.folder.root]
+        command: list[str | Path] = [python, "-I", "-S", PROGRAM, "--detach", attempt.folder.root]
         subprocess.run(command, input=json.dumps(secret).encode(), check=True)
     wait_until(attempt.folder.log(0).exists)
     attempt.wait_for_beats(1)
