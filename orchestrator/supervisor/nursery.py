@@ -24,7 +24,7 @@ from orchestrator.supervisor.verdict import hiding
 
 _LONGEST_BYTES = 1 << 16
 _DESCRIPTORS = 2  # the log, and the pipe of secrets
-_ONLY_OURS = 3  # the first descriptor behind standard input, output and error
+_FIRST_OTHER = 3  # the first descriptor behind standard input, output and error
 
 
 def serve(requests: socket.socket, program: str) -> None:
@@ -56,14 +56,17 @@ def serve(requests: socket.socket, program: str) -> None:
 
 
 def _fork(folder: str, descriptors: list[int], program: str) -> bool:
-    """Fork a supervisor that is not our child; False if there is no room for another process."""
+    """Fork a supervisor that is not our child; False if there is no room for another process.
+
+    The intermediate process ends at once, which leaves the supervisor to init.
+    """
     try:
-        between = os.fork()
+        intermediate = os.fork()
     except OSError:
         log_exception()
         return False
-    if between:
-        return os.waitpid(between, 0)[1] == 0
+    if intermediate:
+        return os.waitpid(intermediate, 0)[1] == 0
     status = 1
     try:
         if os.fork() == 0:
@@ -82,7 +85,7 @@ def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoR
         log, secrets = descriptors
         for number, descriptor in enumerate((secrets, log, log)):
             os.dup2(descriptor, number)
-        os.closerange(_ONLY_OURS, max(descriptors) + 1)
+        os.closerange(_FIRST_OTHER, max(descriptors) + 1)
         _show_as([sys.executable, "-I", "-S", program, folder])
         supervise(AttemptFolder(Path(folder)), secrets_fd=0)
         status = 0
