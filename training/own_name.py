@@ -6,6 +6,8 @@ ours is run.
 
 # ruff: noqa: PTH100, PTH109, PTH112, PTH113, PTH118, PTH120 -- no pathlib: the entry has not imported it
 
+from __future__ import annotations  # an image may have a Python older than ours, which would evaluate them
+
 import ast
 import os
 import re
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
+from itertools import islice
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -27,7 +30,7 @@ def of_module(module: str) -> str:
     if place is None or _is_in(place, module):
         return module
     sys.meta_path.insert(0, _Finder())
-    return OTHER_NAME + module.removeprefix(NAME)
+    return OTHER_NAME + module[len(NAME) :]
 
 
 def of_runner(model_file: str) -> str:
@@ -58,7 +61,7 @@ def _has_modules(folder: str) -> bool:
     """Whether a folder is code, with or without ``__init__.py``; a folder of training samples is not."""
     try:
         with os.scandir(folder) as entries:
-            return any(entry.name.endswith(".py") for entry, _ in zip(entries, range(1000), strict=False))
+            return any(entry.name.endswith(".py") for entry in islice(entries, 1000))
     except OSError:
         return False
 
@@ -128,10 +131,10 @@ class _Imports(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
         if not node.level and node.module and node.module.partition(".")[0] == NAME:
-            node.module = OTHER_NAME + node.module.removeprefix(NAME)
+            node.module = OTHER_NAME + node.module[len(NAME) :]
         return node
 
     def visit_Constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, str) and _MODULE.fullmatch(node.value):
-            return ast.copy_location(ast.Constant(OTHER_NAME + node.value.removeprefix(NAME)), node)
+            return ast.copy_location(ast.Constant(OTHER_NAME + node.value[len(NAME) :]), node)
         return node

@@ -127,7 +127,7 @@ class Loop:
     def _live_attempts(self) -> list[Attempt]:
         """The attempts of this turn, with their jobs."""
         live = Attempt.objects.live()
-        # An idle agent asks ten times a second, and to build the whole query costs five times as much as this one.
+        # An idle agent asks ten times a second, and building the whole query costs five times as much as this check.
         if not self.watches and not live.exists():
             return []
         return list(live.select_related("job").defer(*NOT_NEEDED))

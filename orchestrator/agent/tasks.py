@@ -14,18 +14,18 @@ from orchestrator.live import wakeups
 from orchestrator.models import Attempt
 from orchestrator.scheduler import passes
 
-CONNECTION_FOR_S = 60
+LONGEST_CONNECTION_S = 60
 
 
 @worker_process_init.connect
 def keep_connection(**_: object) -> None:
     """Keep the database's connection between tasks: opening one costs 1.7 ms with SQLite, which reads the schema."""
-    connection.settings_dict["CONN_MAX_AGE"] = CONNECTION_FOR_S
+    connection.settings_dict["CONN_MAX_AGE"] = LONGEST_CONNECTION_S
 
 
 @task_prerun.connect
-def close_what_is_old(**_: object) -> None:
-    """Close a connection that is too old or had an error, so that a task after an outage finds a sound one."""
+def replace_worn_connection(**_: object) -> None:
+    """Close a connection that is too old or had an error, so that the task opens another one."""
     close_old_connections()
 
 
@@ -36,12 +36,12 @@ def schedule(*, for_errands: bool = False) -> None:
     A thousand submits at once send a thousand messages, but the first passes serve all of them. The last attempt that
     the pass places is launched here, without a detour through Redis; the others go to any worker at once.
     """
-    kept: list[tuple[str, int]] = []
+    held_back: list[wakeups.AttemptKey] = []
     try:
-        with wakeups.last_launch_kept(kept):
+        with wakeups.last_launch_held_back(held_back):
             passes.run_pass(only_for_errands=for_errands)
-    finally:
-        for job_id, number in kept:
+    finally:  # also what a pass placed before it failed
+        for job_id, number in held_back:
             launch(job_id, number)
 
 

@@ -24,8 +24,10 @@ CHANNEL = "berth:live"
 MOST_WAITING = 10_000
 PATIENCE_AT_EXIT_S = 1.0
 
+AttemptKey = tuple[str, int]  # the id of its job and its number
+
 _withheld: ContextVar[bool] = ContextVar("withheld", default=False)
-_kept: ContextVar[list[tuple[str, int]] | None] = ContextVar("kept", default=None)
+_held_back: ContextVar[list[AttemptKey] | None] = ContextVar("held_back", default=None)
 
 
 class _Sender:
@@ -115,13 +117,13 @@ def launch(job_id: object, number: int) -> None:
 
 
 def _send_launch(job_id: str, number: int) -> None:
-    kept = _kept.get()
-    if kept is None:
+    held_back = _held_back.get()
+    if held_back is None:
         _send_task("orchestrator.agent.tasks.launch", job_id, number)
         return
-    if kept:
-        _send_task("orchestrator.agent.tasks.launch", *kept.pop())
-    kept.append((job_id, number))
+    if held_back:  # it was not the last one
+        _send_task("orchestrator.agent.tasks.launch", *held_back.pop())
+    held_back.append((job_id, number))
 
 
 def prepare(environment: int) -> None:
@@ -155,17 +157,17 @@ def _send_task(name: str, *arguments: object, **named: object) -> None:
 
 
 @contextmanager
-def last_launch_kept(kept: list[tuple[str, int]]) -> Iterator[None]:
-    """Send no wake-up for the last launch of this context: the caller launches the attempt that ``kept`` then has.
+def last_launch_held_back(held_back: list[AttemptKey]) -> Iterator[None]:
+    """Send the wake-ups for all launches of this context but the last one, which the caller does itself.
 
     Args:
-        kept: empty; gets the id of the job and the number of the attempt.
+        held_back: an empty list, which then holds this launch, if there was any.
     """
-    token = _kept.set(kept)
+    token = _held_back.set(held_back)
     try:
         yield
     finally:
-        _kept.reset(token)
+        _held_back.reset(token)
 
 
 @contextmanager

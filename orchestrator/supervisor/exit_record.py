@@ -1,7 +1,6 @@
 """Describes how an attempt ended, from what its supervisor saw and its ranks left behind."""
 
 import time
-import traceback
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from orchestrator.sentences import endings as _words  # registers them  # noqa: 
 from orchestrator.sentences.table import say
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import Launch
-from orchestrator.supervisor.protocol.records import Record, read_record, read_tail
+from orchestrator.supervisor.protocol.records import Record, log_exception, read_record, read_tail
 from orchestrator.supervisor.ranks.run import Run
 from orchestrator.supervisor.ranks.stopping import Stopping
 from orchestrator.supervisor.verdict import command_logs, rank_reports
@@ -59,7 +58,7 @@ def describe(seen: Seen) -> Record:
         )
         return _record_of(seen, ending, ended_s, _dropped_bytes(seen, launch) if launch else {})
     except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
-        traceback.print_exc()
+        log_exception()
         unread = f"What the run left behind cannot be read: {error}"
         return _record_of(seen, Ending(launch.ranks if launch else 0, infra=unread), ended_s, {})
 
@@ -93,7 +92,7 @@ def _dropped_bytes(seen: Seen, launch: Launch) -> dict[str, int]:
         try:
             cap.enforce(at_end=True)  # count what was written since the last look
         except OSError:
-            traceback.print_exc()
+            log_exception()
         if name is not None:
             lost[name] = lost.get(name, 0) + cap.dropped_bytes
     return {str(rank): count for rank, count in lost.items() if count}

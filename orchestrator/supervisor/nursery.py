@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,12 +17,14 @@ from typing import NoReturn
 
 from orchestrator.supervisor.linux.kernel import show_as
 from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import log_exception
 from orchestrator.supervisor.ranks.child import IGNORED_BY_SUPERVISOR
 from orchestrator.supervisor.supervise import supervise
+from orchestrator.supervisor.verdict import hiding
 
 _LONGEST_BYTES = 1 << 16
 _DESCRIPTORS = 2  # the log, and the pipe of secrets
-_ONLY_OURS = 3  # the first descriptor behind standard input, output and error
+_FIRST_OTHER = 3  # the first descriptor behind standard input, output and error
 
 
 def serve(requests: socket.socket, program: str) -> None:
@@ -38,9 +39,13 @@ def serve(requests: socket.socket, program: str) -> None:
     # Where our owner ignores the ends of its children, we would, too, and could not wait for ours.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _show_as([sys.executable, "-I", "-S", program, "--nursery"])
+    hiding.load()
     gc.freeze()  # or the first collection of each supervisor would copy what it shares
     while True:
-        request, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_BYTES, _DESCRIPTORS)
+        try:
+            request, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_BYTES, _DESCRIPTORS)
+        except ConnectionResetError:  # our owner was killed before it had read an answer
+            return
         if not request:
             return
         is_started = len(descriptors) == _DESCRIPTORS and _fork(os.fsdecode(request), descriptors, program)
@@ -51,23 +56,25 @@ def serve(requests: socket.socket, program: str) -> None:
 
 
 def _fork(folder: str, descriptors: list[int], program: str) -> bool:
-    """Fork a supervisor that is not our child; False if there is no room for another process."""
+    """Fork a supervisor that is not our child; False if there is no room for another process.
+
+    The intermediate process ends at once, which leaves the supervisor to init.
+    """
     try:
-        between = os.fork()
+        intermediate = os.fork()
     except OSError:
-        traceback.print_exc()
+        log_exception()
         return False
-    if between:
-        return os.waitpid(between, 0)[1] == 0
+    if intermediate:
+        return os.waitpid(intermediate, 0)[1] == 0
     status = 1
     try:
         if os.fork() == 0:
             _become_supervisor(folder, descriptors, program)
         status = 0
     except OSError:
-        traceback.print_exc()
+        log_exception()
     finally:
-        sys.stderr.flush()
         os._exit(status)
 
 
@@ -78,14 +85,13 @@ def _become_supervisor(folder: str, descriptors: list[int], program: str) -> NoR
         log, secrets = descriptors
         for number, descriptor in enumerate((secrets, log, log)):
             os.dup2(descriptor, number)
-        os.closerange(_ONLY_OURS, max(descriptors) + 1)
+        os.closerange(_FIRST_OTHER, max(descriptors) + 1)
         _show_as([sys.executable, "-I", "-S", program, folder])
         supervise(AttemptFolder(Path(folder)), secrets_fd=0)
         status = 0
     except BaseException:  # noqa: BLE001 -- nobody is above us; `spawn` reads the log
-        traceback.print_exc()
+        log_exception()
     finally:
-        sys.stderr.flush()
         os._exit(status)
 
 

@@ -47,12 +47,14 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
     folder.logs.mkdir(mode=0o700, exist_ok=True)
     command = [python, "-I", "-S", str(_PROGRAM), "--detach", str(folder.root)]
     in_scope = scope_command(_scope_name(folder), command)
-    ways: list[_Way] = [partial(_start_directly, command, {})]
+    preferred: _Way
     if in_scope is None:
-        ways.insert(0, partial(_start_in_nursery, python, folder))
-    else:  # a manager that refuses the scope must not keep a job from starting
-        ways.insert(0, partial(_start_directly, in_scope, scope_environment()))
-    any(_start(folder, secrets, way) for way in ways)
+        preferred = partial(_start_in_nursery, python, folder)
+    else:
+        preferred = partial(_start_directly, in_scope, scope_environment())
+    if not _start(folder, secrets, preferred):
+        # Neither a broken nursery nor a manager that refuses the scope may keep a job from starting.
+        _start(folder, secrets, partial(_start_directly, command, {}))
     return _wait_for_identity(folder)
 
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from orchestrator.supervisor.linux.processes import identify, name_of
 from orchestrator.supervisor.protocol import lease, orders
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import BadLaunch, Launch, read_launch
-from orchestrator.supervisor.protocol.records import Heartbeat, Record, write_record
+from orchestrator.supervisor.protocol.records import Heartbeat, Record, log_exception, write_record
 from orchestrator.supervisor.ranks import shell
 from orchestrator.supervisor.ranks.command import run_environment
 from orchestrator.supervisor.ranks.run import Run, kill_all_below_us, start
@@ -25,7 +24,7 @@ from orchestrator.supervisor.ranks.stopping import (
     ask_for_stacks,
 )
 from orchestrator.supervisor.startup import ignore_signals, make_folders, read_secrets, take_lock
-from orchestrator.supervisor.verdict import rank_reports
+from orchestrator.supervisor.verdict import hiding, rank_reports
 from orchestrator.supervisor.watch.disk import DiskWatch
 from orchestrator.supervisor.watch.finished_files import FinishedFiles
 from orchestrator.supervisor.watch.limits import LimitsWatch
@@ -54,7 +53,7 @@ def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
     try:
         supervision.run(secrets_fd)
     except BaseException as error:  # noqa: BLE001 -- every failure must end in a record
-        traceback.print_exc()
+        log_exception()
         infra = supervision.give_up(error)
     supervision.record_end(infra)
     supervision.give_back_group()
@@ -108,6 +107,7 @@ class Supervision:
         self._check_lease()
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, self._secrets))
+            hiding.load()
             self._watch(self._run)
 
     def give_up(self, error: BaseException) -> str:
@@ -129,7 +129,7 @@ class Supervision:
             try:
                 write_record(self._folder.exit, record)
             except OSError:
-                traceback.print_exc()
+                log_exception()
                 self._heartbeat.beat()
                 time.sleep(1.0)
             else:
@@ -207,16 +207,22 @@ class Supervision:
 
     def _obey(self) -> None:
         for order in self._book.new():
-            if isinstance(order, orders.CheckpointOrder):
-                if self._run is not None:
-                    ask_for_checkpoint(self._run)
-            elif isinstance(order, orders.ProfileOrder):
-                is_heard = self._run is not None and ask_for_profile(self._run)
-                write_record(self._folder.profile, {"token": order.token, "heard": is_heard})
-            elif isinstance(order, orders.ShellOrder):
-                self._open_shell(order.token)
-            else:
-                self._stop(order)
+            try:
+                self._carry_out(order)
+            except OSError:  # the disk has no room for an answer
+                log_exception()
+
+    def _carry_out(self, order: orders.Known) -> None:
+        if isinstance(order, orders.CheckpointOrder):
+            if self._run is not None:
+                ask_for_checkpoint(self._run)
+        elif isinstance(order, orders.ProfileOrder):
+            is_heard = self._run is not None and ask_for_profile(self._run)
+            write_record(self._folder.profile, {"token": order.token, "heard": is_heard})
+        elif isinstance(order, orders.ShellOrder):
+            self._open_shell(order.token)
+        else:
+            self._stop(order)
 
     def _stop(self, order: orders.StopOrder) -> None:
         if self._stopping is not None:
@@ -240,7 +246,7 @@ class Supervision:
             assert self._launch is not None  # noqa: S101 -- read before the first order
             why = shell.open_shell(self._run, self._launch, self._folder, token)
         except OSError as error:
-            traceback.print_exc()
+            log_exception()
             why = str(error)
         if why is not None:
             shell.refuse(self._folder, token, why)
@@ -255,7 +261,7 @@ class Supervision:
             if self._kill_at_s is None and self._top is None:  # also during the grace of a stop
                 limits.check(run, now_s)
         except OSError:
-            traceback.print_exc()
+            log_exception()
         if self._kill_at_s is None and (limits.over_memory or limits.over_limit):
             self._kill_at_s = now_s
             run.kill()
@@ -278,7 +284,7 @@ class Supervision:
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
             unreaped = self._reaping_watch.check(run)
         except OSError:
-            traceback.print_exc()
+            log_exception()
             return
         if all_live:
             self._vouch(now_s)
@@ -297,7 +303,7 @@ class Supervision:
         try:
             self._finished_files.look(now_s)
         except OSError:
-            traceback.print_exc()
+            log_exception()
 
     def _record_undying(self, run: Run) -> None:
         """Record processes that survive SIGKILL, and stop the heartbeat, so that nobody gets these devices."""

@@ -30,6 +30,12 @@ LATER_ARGUMENTS = {
 }
 
 
+# What a script in an image runs behind, on Python 3.8 or newer; sitecustomize has no future import.
+IN_IMAGES = ("entry.py", "own_name.py", "rank/*.py")
+IMAGES_HAVE = (3, 8)
+AFTER_3_8 = {"removeprefix", "removesuffix", "waitstatus_to_exitcode", "pairwise", "orig_argv", "pidfd_open"}
+
+
 def later_uses(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute | ast.Name):
@@ -66,3 +72,18 @@ def test_no_file_uses_what_a_later_patch_release_brought():
 )
 def test_a_later_api_is_seen(source):
     assert list(later_uses(source))
+
+
+def test_a_rank_starts_on_the_oldest_python_of_an_image():
+    files = [path for pattern in IN_IMAGES for path in sorted((ROOT / "training").glob(pattern))]
+    assert len(files) > len(IN_IMAGES)
+
+    for path in files:
+        tree = ast.parse(path.read_text(), path.name, feature_version=IMAGES_HAVE)
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        arguments = {
+            word.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords
+        }
+        assert not used & AFTER_3_8, path
+        assert "strict" not in arguments, path  # of zip
+        assert "from __future__ import annotations" in path.read_text(), path

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.supervisor.liveness import end_leftovers
+from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.sandbox import bwrap
@@ -65,6 +65,17 @@ class Attempt:
 
     def wait_for_line(self, text: str, rank: int = 0, limit_s: float = PATIENCE_S) -> None:
         wait_until(lambda: text in self.log(rank), limit_s, self.everything)
+
+    def wait_for_beats(self, count: int) -> None:
+        """Until its supervisor has beaten this often from now on, or can no longer."""
+        seen = {self.folder.heartbeat.read_bytes()}
+        wait_until(
+            lambda: (
+                seen.add(self.folder.heartbeat.read_bytes())
+                or len(seen) > count
+                or liveness(self.folder) is not Liveness.ALIVE
+            )
+        )
 
     def everything(self) -> str:
         """All logs, for the message of a test that failed."""

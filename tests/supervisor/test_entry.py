@@ -11,18 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.pythons import PLACES
+
 ENTRY = Path(__file__).resolve().parents[2] / "training/entry.py"
 
 
 def run_entry(
-    tmp_path: Path, script: str, *args: str, rank: int = 0, **environment: str
+    tmp_path: Path,
+    script: str,
+    *args: str,
+    rank: int = 0,
+    python: str = sys.executable,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``script`` through the entry in an attempt folder at ``tmp_path``; output is in its log."""
     for name in ("logs", "errors", "finished", "work"):
         (tmp_path / name).mkdir(exist_ok=True)
     (tmp_path / "work/train.py").write_text(script)
     return subprocess.run(
-        [sys.executable, "-u", str(ENTRY), "train.py", *args],
+        [python, "-u", str(ENTRY), "train.py", *args],
         cwd=tmp_path / "work",
         env={"BERTH_ATTEMPT_FOLDER": str(tmp_path), "RANK": str(rank), "LANG": "C.UTF-8", **environment},
         capture_output=True,
@@ -395,6 +402,34 @@ def test_by_hand_it_needs_no_attempt_folder(tmp_path: Path) -> None:
     )
 
     assert ran.stdout == "by hand\n"
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10"])
+def test_script_runs_on_an_older_python_of_an_image(tmp_path: Path, version: str) -> None:
+    python = python_of(version)
+    package = tmp_path / "work/training"  # a name that ours must leave to the user
+    package.mkdir(parents=True)
+    (package / "steps.py").write_text("count = 3")
+    script = "import sys\nfrom training.steps import count\nprint(sys.version_info[:2], count)"
+
+    ended = run_entry(tmp_path, script, python=python, BERTH_STACKS_ON_SIGUSR2="1")
+
+    shown = tuple(map(int, version.split(".")))
+    assert (ended.stderr, log(tmp_path)) == ("", f"{shown} 3\n")
+    assert (tmp_path / "finished/rank0").read_text() == "0\n"
+
+
+def python_of(version: str) -> str:
+    """A Python older than those that Berth itself runs on; skips the test where this machine has none."""
+    folders = (Path(place).expanduser() for place in PLACES)
+    candidates = [
+        path for folder in folders for path in Path("/").glob(f"{folder}/python{version}".lstrip("/"))
+    ]
+    for path in candidates:
+        asked = subprocess.run([path, "-c", "pass"], capture_output=True, check=False)
+        if asked.returncode == 0:
+            return str(path)
+    pytest.skip(f"no Python {version} on this machine")
 
 
 def test_the_gpu_memory_limit_waits_for_torch_and_touches_nothing_else(tmp_path: Path) -> None:

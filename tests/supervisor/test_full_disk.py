@@ -1,13 +1,19 @@
 """What a run could not log is counted, on a file system that is really full."""
 
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from orchestrator.supervisor.linux.processes import with_nonce
+from orchestrator.supervisor.protocol.orders import order_profile
+from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.spawn import spawn
 from orchestrator.supervisor.verdict.rank_reports import read_lost_bytes
 from tests.conftest import lacking
 from tests.supervisor.conftest import Attempt, wait_until
@@ -64,6 +70,43 @@ def test_lines_lost_on_a_full_disk_are_in_the_record(
         assert attempt.folder.log(0).stat().st_size + record["dropped_bytes"]["0"] == written
     else:
         assert record["dropped_bytes"]["0"] > 0
+
+
+def test_a_training_that_ends_on_a_full_disk_is_on_record_once_there_is_room(
+    small_disk: Path, make_attempt: MakeAttempt
+) -> None:
+    """The supervisor's log has no room for the errors of its first tries."""
+    attempt = make_attempt(FILLS_AND_COUNTS.replace("{end}", ""))
+
+    supervisor = spawn(attempt.folder, python=sys.executable, secrets={})
+    make_room(attempt)
+
+    wait_until(lambda: not Path(f"/proc/{supervisor}").exists())
+    assert attempt.record()["kind"] == "ok"
+
+
+def test_order_that_a_full_disk_leaves_unanswered_does_not_end_the_training(
+    small_disk: Path, make_attempt: MakeAttempt
+) -> None:
+    attempt = make_attempt(
+        "import os, time\nprint('begins')\nwhile not os.path.exists('end'):\n    time.sleep(0.01)"
+    )
+    supervisor = spawn(attempt.folder, python=sys.executable, secrets={})
+    attempt.wait_for_line("begins")
+    os.kill(supervisor, signal.SIGSTOP)
+    token, end = order_profile(attempt.folder), attempt.work / "end"
+    with (attempt.work / "fill").open("wb", buffering=0) as fill, suppress(OSError):
+        while fill.write(bytes(4096)):
+            pass
+
+    os.kill(supervisor, signal.SIGCONT)
+    attempt.wait_for_beats(2)  # orders are read before each
+    (attempt.work / "fill").unlink()
+    end.touch()
+
+    wait_until(lambda: not Path(f"/proc/{supervisor}").exists())
+    assert attempt.record()["kind"] == "ok"
+    assert (read_record(attempt.folder.profile) or {}).get("token") != token
 
 
 def test_a_run_that_lost_nothing_has_no_count(make_attempt: MakeAttempt, level: int) -> None:

@@ -1,6 +1,8 @@
 """Starting a supervisor that nobody looks after."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +127,27 @@ def test_nursery_that_dies_between_its_fork_and_its_answer_costs_no_attempt(
     assert (attempt.record()["kind"], attempt.log()) == ("ok", "value\n")
 
 
+def test_nursery_leaves_quietly_if_its_owner_is_killed_before_it_reads_an_answer(
+    make_attempt: MakeAttempt,
+) -> None:
+    attempt = make_attempt("print('ready')")
+    program = (
+        "import os, signal, socket, sys\nfrom orchestrator.supervisor.spawn import _Nursery\n"
+        "nursery = _Nursery(sys.executable)\nprint(nursery._process.pid, flush=True)\n"
+        "(reading, writing), log = os.pipe(), os.open(os.devnull, os.O_WRONLY)\n"
+        f"socket.send_fds(nursery._requests, [{os.fsencode(attempt.folder.root)!r}], [log, reading])\n"
+        "nursery._requests.recv(64, socket.MSG_PEEK)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    owner = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+    assert owner.stderr == ""  # the nursery's, too
+    wait_until(lambda: not Path(f"/proc/{owner.stdout.strip()}").exists())
+    wait_until(attempt.folder.exit.exists)
+
+
 def test_owner_that_ignores_the_ends_of_its_children_starts_attempts(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt("print('ready')")
     program = (
@@ -192,6 +215,42 @@ def test_the_supervisor_outlives_the_process_that_spawned_it(make_attempt: MakeA
     attempt.wait_for_line("ready")
     assert liveness(attempt.folder) is Liveness.ALIVE
     end(attempt)
+
+
+@pytest.mark.parametrize("way", ["nursery", "alone"])
+def test_training_ends_well_after_an_upgrade_removed_the_python_that_supervises_it(
+    make_attempt: MakeAttempt, tmp_path: Path, way: str
+) -> None:
+    attempt = make_attempt("import os, time\nwhile not os.path.exists('end'):\n    time.sleep(0.01)")
+    python, library = copy_of_python(tmp_path / "python")
+    secret = {"KEY": "a secret that the record must not hold"}
+    if way == "nursery":
+        spawn(attempt.folder, python=str(python), secrets=secret)
+    else:
+        command: list[str | Path] = [python, "-I", "-S", PROGRAM, "--detach", attempt.folder.root]
+        subprocess.run(command, input=json.dumps(secret).encode(), check=True)
+    wait_until(attempt.folder.log(0).exists)
+    attempt.wait_for_beats(1)
+
+    library.unlink()
+    (attempt.work / "end").touch()
+
+    wait_until(attempt.folder.exit.exists)
+    assert (attempt.record()["kind"], attempt.record()["detail"]) == ("ok", "Finished.")
+
+
+def copy_of_python(folder: Path) -> tuple[Path, Path]:
+    """A Python that finds its library by a link, and the link."""
+    real = Path(sys.executable).resolve()
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib").mkdir()
+    python = folder / "bin" / real.name
+    shutil.copy(real, python)
+    for shared in (real.parents[1] / "lib").glob("libpython*"):
+        (folder / "lib" / shared.name).symlink_to(shared)
+    library = folder / "lib" / Path(os.__file__).parent.name
+    library.symlink_to(Path(os.__file__).parent)
+    return python, library
 
 
 def test_a_refused_launch_is_no_failure_to_spawn(make_attempt: MakeAttempt) -> None:

@@ -36,7 +36,7 @@ TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "ultraly
 
 
 def join_command() -> None:
-    """What a Python that a job's command starts has of a rank; other processes of the command inherit the settings."""
+    """Prepare a Python that a job's command started, as a rank is.  The settings stay, for others that it starts."""
     fraction = os.environ.get("BERTH_GPU_MEMORY_FRACTION")
     if fraction is not None:
         limit_gpu_memory(float(fraction))
@@ -44,12 +44,12 @@ def join_command() -> None:
 
 
 def watch() -> None:
-    """Read what trackers get, let known trainers resume and steps be profiled, unless the job's owner does not want it."""
+    """Set hooks that read trackers, resume trainers and profile steps, as far as the job's owner wants them."""
     if FOLDER is None:
         return
     if os.environ.get("TRACKER_TEE") != "off":
-        told = "read what trackers get"
-        sys.meta_path.insert(0, _Finder({*TRACKERS, TORCH_TRACKER}, "tee", [_metrics_file()], told))
+        names = {*TRACKERS, TORCH_TRACKER}
+        sys.meta_path.insert(0, _Finder(names, "tee", [_metrics_file()], "read what trackers get"))
     if os.environ.get("PROFILE_ON_REQUEST") != "off" and _metrics_file() is not None:
         settings = [_metrics_file(), os.environ.get("BERTH_OUTPUT_DIR")]
         sys.meta_path.insert(0, _Finder({_OPTIMIZERS}, "profiling", settings, "profile this script"))

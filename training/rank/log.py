@@ -22,7 +22,7 @@ def redirect_to(path: str) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    _PatientLog.losses = _LossCount(path.removesuffix(".log") + ".lost")
+    _PatientLog.losses = _LossCount(path[: -len("log")] + "lost")
     sys.stdout = _patient(sys.stdout, 1)
     sys.stderr = _patient(sys.stderr, 2)
 

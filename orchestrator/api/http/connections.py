@@ -156,8 +156,8 @@ def has_left_of(request: HttpRequest) -> Callable[[], bool]:
 class DjangoInOneCall(ASGIHandler):
     """Django's handler, which runs middleware and view in one call on the request's thread.
 
-    All of ours are synchronous. Django would call each of them on its own: 42 changes of thread a request instead
-    of 4, which costs 1.5 ms more processor time.
+    All of ours are synchronous. Django would call each of them on its own: a request would change its thread 42 times
+    instead of 4, and take 1.5 ms more of a processor.
     """
 
     def load_middleware(self, is_async: bool = False) -> None:  # Django's signature

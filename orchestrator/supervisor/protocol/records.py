@@ -1,10 +1,12 @@
-"""Reads and writes an attempt's files: versioned JSON records, the heartbeat, and the tails of logs."""
+"""Reads and writes an attempt's files: versioned JSON records, the heartbeat, tails of logs, the supervisor's own log."""
 
 import json
 import os
 import stat
 import time
+import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -89,6 +91,12 @@ def read_tail(path: Path, limit_bytes: int) -> str:
         return ""
     finally:
         os.close(fd)
+
+
+def log_exception() -> None:
+    """Print the exception that is being handled to the supervisor's log, unless the log's disk is full."""
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 class Heartbeat:

@@ -23,10 +23,18 @@ def hider_of(values: Iterable[str]) -> Callable[[str], str]:
     return hide
 
 
+def load() -> None:
+    """Import what ``hider_of`` needs; called once the ranks start, which must not wait for it.
+
+    At the end of a long run, an upgrade may have removed the library of the Python that runs this.
+    """
+    tuple(_forms_of(""))
+
+
 def _forms_of(value: str) -> Iterable[str]:
     import html
     import json
-    from urllib.parse import quote, quote_plus  # late imports: the start of a run does not need them
+    from urllib.parse import quote, quote_plus  # late imports: see ``load``
 
     yield value
     yield repr(value)[1:-1]
