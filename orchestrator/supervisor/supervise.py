@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.facts.record import Fact
@@ -34,7 +35,7 @@ from orchestrator.supervisor.watch.stalls import HangWatch, ReapingWatch
 _TICK_S = 0.1
 _FAST_TICK_S = 0.02  # while a log grows fast compared to its cap
 _STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
-_RECORD_TRIES = 60  # one every second
+_RECORD_TRIES = 600  # one every second: time for somebody to make room
 
 
 def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
@@ -130,7 +131,8 @@ class Supervision:
                 write_record(self._folder.exit, record)
             except OSError:
                 log_exception()
-                self._heartbeat.beat()
+                with suppress(OSError):  # some file systems need room to write in place
+                    self._heartbeat.beat()
                 time.sleep(1.0)
             else:
                 return
