@@ -9,8 +9,8 @@ from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, Muting
 from orchestrator.agent.telemetry.named_numbers import count_of, total_of, values_of, whole_of
+from orchestrator.agent.telemetry.parts import of_part
 from orchestrator.agent.telemetry.progress import EPOCH, PERCENT, SAMPLE, STEP, Progress
-from orchestrator.agent.telemetry.shapes import of_part
 from orchestrator.agent.telemetry.tables import TableRow, Tables
 from orchestrator.agent.telemetry.tokens import to_float
 from orchestrator.agent.telemetry.vocabulary import OFTEN_MEASURED

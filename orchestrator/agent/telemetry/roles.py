@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from orchestrator.agent.telemetry.keys import Key, read_key, read_scale, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
+from orchestrator.agent.telemetry.parts import Part, in_part
 from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
     ENDS_OF_EPOCHS,
@@ -13,7 +14,6 @@ from orchestrator.agent.telemetry.vocabulary import (
     EPISODES,
     EPOCH_COUNTS,
     EPOCHS,
-    EVALUATION,
     OF_THE_BEST,
     OFTEN_MEASURED,
     PARTS,
@@ -22,7 +22,6 @@ from orchestrator.agent.telemetry.vocabulary import (
     SAMPLE_COUNTS,
     STEP_COUNTS,
     STEP_WORDS,
-    TRAINING,
     WORDS_OF_A_NUMBER,
     is_measure,
     is_setting,
@@ -31,6 +30,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
+NO_PART = Part("")
 
 _FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von|de|sur)\s{1,2})")
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
@@ -130,7 +130,7 @@ class Builder:
         self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
         self.part = ""  # of a run that the last name with one named: "val" of "| val loss: 0.5 acc: 0.8"
-        self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
+        self.parts: dict[int, Part] = {}  # by the place of a number, the part of a run that stands before it
 
     def take(self, number: Number) -> None:
         if number.key is not None:
@@ -214,8 +214,8 @@ class Builder:
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:
-        scope = self.scopes.get(number.at, "")
-        name = _scoped(scope, key.name())
+        part = self.parts.get(number.at, NO_PART)
+        name = part.name(key.name())
         if len(key.words) > 1 and key.words[0].lower() in PARTS:
             self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
@@ -235,7 +235,7 @@ class Builder:
             return
         unit = read_unit(number.after, name)
         if not unit.bad:
-            name = _scoped(scope, key.name(unit.name))
+            name = part.name(key.name(unit.name))
             self.add(Field(number.at, name, unit.factor, open_end=number.after == " "))
 
     def _take_unnamed(self, number: Number) -> None:
@@ -283,17 +283,5 @@ def _ends_epochs(key: Key) -> bool:
     return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or WORDS_OF_A_NUMBER.issuperset(words))
 
 
-def _scoped(scope: str, name: str) -> str:
-    """The name of a value in an inner dict: a training and its evaluation have metrics of their own."""
-    word = scope.lower()
-    is_part = (word in EVALUATION or word in TRAINING) and not name.lower().startswith(word)
-    return f"{word}_{name}" if is_part else name
-
-
 def _is_often_measured(word: str) -> bool:
     return is_measure(word) or word.lower() in OFTEN_MEASURED
-
-
-def in_part(name: str, part: str) -> str:
-    """The name of a value of this evaluation."""
-    return name if any(word in name.lower() for word in EVALUATION) else f"{part}_{name}"

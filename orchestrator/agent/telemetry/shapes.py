@@ -1,15 +1,14 @@
 """The meaning of a line's shape."""
 
 import re
-from collections.abc import Mapping
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
-from orchestrator.agent.telemetry.roles import GLOBAL_RANK, Builder, in_part, numbers_of
+from orchestrator.agent.telemetry.parts import in_part, parts_of
+from orchestrator.agent.telemetry.roles import GLOBAL_RANK, Builder, numbers_of
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
 from orchestrator.agent.telemetry.vocabulary import EVALUATION, OFTEN_MEASURED, PARTS, TRAINING, is_measure
 
-_SCOPE = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"loss": 0.5}
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
     r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
@@ -17,6 +16,7 @@ _NOISE = re.compile(
 )
 _PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
 _LOG_PREFIX = re.compile(
+    r"(?:[IWEF]\d{4} [^\]]{0,160}\])?"  # "I0101 10:00:00.123456  1234 solver.cpp:414]" of glog
     r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?"
     # "[__main__][INFO]" of Hydra
     rf"(?:\[(?!(?i:{_PARTS_OF_A_RUN})\])[A-Za-z_][\w.]{{0,79}}\]\s{{0,2}}){{0,2}}"
@@ -65,7 +65,7 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
 
 def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     builder = Builder()
-    builder.scopes = _scopes_of(texts) if whole.count("{") > 1 else {}
+    builder.parts = parts_of(texts, whole)
     for number in read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     builder.take_ends()
@@ -92,8 +92,20 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
             evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
-        return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
+        return Layout(Kind.VALUES, _of_first_part(fields, rest), printed_dict=printed_dict)
     return None
+
+
+def _of_first_part(fields: tuple[Field, ...], rest: str) -> tuple[Field, ...]:
+    """Name the evaluation with which a line begins: "Test net output #0: accuracy = 0.97"."""
+    first = _WORDS.match(rest.lstrip())
+    if first is None or first[0].lower() not in EVALUATION:
+        return fields
+    part = first[0].lower()
+    return tuple(
+        field._replace(name=in_part(field.name, part)) if is_measure(field.name) else field
+        for field in fields
+    )
 
 
 def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Field, ...]:
@@ -114,21 +126,6 @@ def _only_evaluates(fields: tuple[Field, ...]) -> bool:
     """Whether what a line measures is of an evaluation alone, whose batches may have a counter of their own."""
     measured = [field.name.lower() for field in fields if is_measure(field.name)]
     return bool(measured) and all(not EVALUATION.isdisjoint(_WORDS.findall(name)) for name in measured)
-
-
-def _scopes_of(texts: tuple[str, ...]) -> dict[int, str]:
-    """By the place of a number within a dict of a dict, the name of the inner dict: ``{"eval": {"loss": 0.5}}``."""
-    found: dict[int, str] = {}
-    opened: list[str] = []
-    for at, text in enumerate(texts[:-1]):
-        for name, brace in _SCOPE.findall(text):
-            if brace != "}":
-                opened.append(name)
-            elif opened:
-                opened.pop()
-        if opened and opened[-1]:
-            found[at] = opened[-1]
-    return found
 
 
 def _has_units(builder: Builder) -> bool:
@@ -171,11 +168,6 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)
-
-
-def of_part(values: Mapping[str, float], part: str) -> dict[str, float]:
-    """The values of an evaluation under names that say so."""
-    return {in_part(name, part): value for name, value in values.items()}
 
 
 def _only_measures(builder: Builder, rest: str) -> bool:

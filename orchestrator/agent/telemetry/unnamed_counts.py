@@ -136,6 +136,7 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
         first.named
         and measured
         and last.of is not None
+        and last.of == len(texts) - 2
         and texts[last.at].rstrip().endswith("[")
         and texts[-1] == "]"
     ):

@@ -8,7 +8,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
-GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
+GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
 STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步")
 ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数")
 BATCHES = _words("batch minibatch batch_idx lote 批次")
