@@ -130,6 +130,8 @@ class Builder:
         self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
         self.part = ""  # of a run that the last name with one named: "val" of "| val loss: 0.5 acc: 0.8"
+        self.past: frozenset[int] = frozenset()  # the places of counts that tell where the best was
+        self.tells_of_past = False
         self.parts: dict[int, Part] = {}  # by the place of a number, the part of a run that stands before it
 
     def take(self, number: Number) -> None:
@@ -138,6 +140,9 @@ class Builder:
             if self.best and not words.isdisjoint(OF_THE_BEST):
                 return  # "best acc 0.95 at epoch 17"
             self.best = self.best or "best" in words
+        if number.at in self.past and self._is_past(number):
+            self.tells_of_past = True
+            return
         if number.of is not None and not number.named and self._take_count(number):
             return
         if number.key is None:
@@ -151,6 +156,13 @@ class Builder:
             self._note_role()
         else:
             self._take_value(number, number.key)
+
+    def _is_past(self, number: Number) -> bool:
+        """Whether a number names a step or an epoch, and the line has told neither of now."""
+        if number.key is None or self.step is not None or self.epoch is not None:
+            return False
+        word = number.key.last.lower()
+        return number.key.step_rank() is not None or word in EPOCHS or word in EPISODES
 
     def _step_rank(self, key: Key) -> int | None:
         rank = key.step_rank()

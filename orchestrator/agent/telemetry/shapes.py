@@ -4,6 +4,7 @@ import re
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
 from orchestrator.agent.telemetry.parts import in_part, parts_of
+from orchestrator.agent.telemetry.past import named_best, past_counts
 from orchestrator.agent.telemetry.roles import GLOBAL_RANK, Builder, numbers_of
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
@@ -65,7 +66,7 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
 
 def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     builder = Builder()
-    builder.parts = parts_of(texts, whole)
+    builder.parts, builder.past = parts_of(texts, whole), past_counts(texts)
     for number in read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     builder.take_ends()
@@ -81,6 +82,8 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
     fields = _share_part(fields, texts)
+    if builder.tells_of_past and builder.step is builder.epoch is None:
+        fields = named_best(fields)
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
     if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
         if _tells_of_loading(builder, texts, alone=not fields):

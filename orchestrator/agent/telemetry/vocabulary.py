@@ -50,7 +50,7 @@ EVALUATION |= _words("validación validacion validação prueba évaluation eval
 TRAINING = _words("train training learning fit fitting trn trainiere")
 TRAINING |= _words("entraînement entrenamiento treinamento 训练")
 PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
-BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running")
+BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running best lowest highest")
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
 LEVELS = _words("info debug warning error root notice level")
 
