@@ -8,7 +8,14 @@ from orchestrator.agent.telemetry.past import named_best, past_counts
 from orchestrator.agent.telemetry.roles import GLOBAL_RANK, Builder, numbers_of
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
-from orchestrator.agent.telemetry.vocabulary import EVALUATION, OFTEN_MEASURED, PARTS, TRAINING, is_measure
+from orchestrator.agent.telemetry.vocabulary import (
+    EVALUATION,
+    OFTEN_MEASURED,
+    PARTS,
+    TRAINING,
+    is_failure,
+    is_measure,
+)
 
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
@@ -94,6 +101,8 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
             evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
         )  # fmt: skip
+    if any(is_failure(field.name) for field in fields):
+        return None
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, _of_first_part(fields, rest), printed_dict=printed_dict)
     return None

@@ -11,7 +11,7 @@ def _words(text: str) -> frozenset[str]:
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
 STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步")
 ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数")
-BATCHES = _words("batch minibatch batch_idx lote 批次")
+BATCHES = _words("batch minibatch batch_idx batch_id lote 批次")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
 EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮")
 EPISODES = _words("episode")  # they count as epochs only where a line names neither a step nor an epoch
@@ -52,6 +52,8 @@ TRAINING |= _words("entraînement entrenamiento treinamento 训练")
 PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
 BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running best lowest highest")
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
+JOINING = _words("and with or then")  # before a name: "and val loss: 0.5"
+NUMBERINGS = _words("num number no nr")  # behind a counter: "Episode Num: 1"
 LEVELS = _words("info debug warning error root notice level")
 
 # Other bars are not the training's: "Map", "Loading checkpoint shards", "Downloading".
@@ -167,6 +169,9 @@ _FOREIGN_COUNTS = (word for words in (EPOCHS, *STEP_WORDS) for word in words if 
 FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *sorted(_FOREIGN_COUNTS), "paso ")
 
 _PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
+_OF_ERRORS = _words(
+    "mean average avg absolute squared square relative rms l1 l2 classification prediction reconstruction top1 top5"
+)
 MEASURE_ENDS = (
     "loss",
     "accuracy",
@@ -176,7 +181,20 @@ MEASURE_ENDS = (
     "准确率",
 )  # "Validierungsverlust" is one word
 _NOT_MEASURED = frozenset(
-    {"scale", "weight", "weights", "coef", "coeff", "lambda", "fn", "func", "type", "smoothing", "threshold"}
+    {
+        "code",
+        "scale",
+        "weight",
+        "weights",
+        "coef",
+        "coeff",
+        "lambda",
+        "fn",
+        "func",
+        "type",
+        "smoothing",
+        "threshold",
+    }
 )
 
 
@@ -191,6 +209,17 @@ def is_measure(name: str) -> bool:
         or not MEASURES.isdisjoint(parts)
         or any(part.endswith(MEASURE_ENDS) for part in parts)
     )
+
+
+def is_failure(name: str) -> bool:
+    """Whether a name may tell of what went wrong: "error: 404"; "validation error" is measured."""
+    parts = _PARTS_OF_NAME.split(name.lower())
+    return "error" in parts and PARTS.union(_OF_ERRORS).isdisjoint(parts)
+
+
+def is_counter(word: str) -> bool:
+    """Whether a word, in lower case, names steps, epochs or episodes."""
+    return word in EPOCHS or word in EPISODES or any(word in words for words in STEP_WORDS)
 
 
 def is_setting(name: str) -> bool:
