@@ -4,7 +4,8 @@ import re
 
 from orchestrator.agent.telemetry.keys import read_scale, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
-from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder, numbers_of
+from orchestrator.agent.telemetry.numbers import numbers_of
+from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER
 from orchestrator.agent.telemetry.vocabulary import (
     DATA_BARS,

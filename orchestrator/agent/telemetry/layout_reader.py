@@ -90,7 +90,7 @@ class LayoutReader:
                 None if total is not None and total < step else total
             )  # of something else, such as an episode
             unit = SAMPLE if layout.samples else STEP
-            names_epoch = layout.epoch is not None or layout.within
+            names_epoch = layout.epoch is not None or (layout.within and progress.epoch is not None)
             if layout.counts_all:
                 _, total = progress.move(step, total, unit)
             elif not names_epoch and (position := self._second(layout.step, numbers, step)) is not None:

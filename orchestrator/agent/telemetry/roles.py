@@ -1,10 +1,8 @@
 """The role of each number of a line: the step, the epoch or the value of a metric."""
 
-import re
-from typing import NamedTuple
-
-from orchestrator.agent.telemetry.keys import Key, read_key, read_scale, read_unit
+from orchestrator.agent.telemetry.keys import Key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
+from orchestrator.agent.telemetry.numbers import Number
 from orchestrator.agent.telemetry.parts import Part, in_part
 from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
@@ -14,6 +12,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     EPISODES,
     EPOCH_COUNTS,
     EPOCHS,
+    ITERATIONS,
     OF_THE_BEST,
     OFTEN_MEASURED,
     PARTS,
@@ -30,82 +29,8 @@ from orchestrator.agent.telemetry.vocabulary import (
 
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
+ITERATION_RANK = STEP_WORDS.index(ITERATIONS)
 NO_PART = Part("")
-
-_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von|de|sur)\s{1,2})")
-_JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
-_WORDS = re.compile(r"[^\W\d_]+")
-
-
-class Number(NamedTuple):
-    """A number of a line with the text around it."""
-
-    at: int
-    of: int | None  # the position of its total
-    key: Key | None
-    after: str
-    scale: float = 1.0  # 1000 of "10k"
-    of_scale: float = 1.0
-
-    @property
-    def slot(self) -> Slot:
-        return Slot(self.at, self.of, self.scale, self.of_scale)
-
-    @property
-    def named(self) -> bool:
-        return self.key is not None
-
-    @property
-    def counted(self) -> str:
-        """The word behind a count, in lower case: "batches", "samples"."""
-        hit = _WORDS.match(self.after.lstrip())
-        return hit[0].lower() if hit else ""
-
-
-def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
-    """The numbers ``[first, last)``, without clock times and dates."""
-    numbers: list[Number] = []
-    at = first
-    while at < last:
-        joint = texts[at + 1] if at + 1 < last else ""
-        if joint == ",":  # "0,52" with a decimal comma, or a list: nobody can tell
-            at = _end_of_list(texts, at, last)
-            continue
-        if joint in _JOINTS and (joint != "/" or (at + 2 < last and texts[at + 2] == "/")):
-            at = _end_of_chain(texts, at, last)
-            if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
-                numbers.append(Number(at - 1, None, None, texts[at]))
-        elif joint and (_FRACTION.fullmatch(joint) or _is_pair(texts, at)):
-            key, after = read_key(texts[at], first=at == 0), texts[at + 2]
-            numbers.append(Number(at, at + 1, key, after, read_scale(joint), read_scale(after)))
-            at += 2
-        else:
-            key, after = read_key(texts[at], first=at == 0), texts[at + 1]
-            numbers.append(Number(at, None, key, after, read_scale(after)))
-            at += 1
-    return numbers
-
-
-def _is_pair(texts: tuple[str, ...], at: int) -> bool:
-    """Whether a number and the one behind it are an epoch and their number: "Epoch: [1 | 164]"."""
-    if texts[at + 1].strip() != "|" or texts[at + 2].lstrip()[:1] != "]":
-        return False
-    words = _WORDS.findall(texts[at].lower())
-    return texts[at].rstrip().endswith("[") and bool(words) and words[-1] in EPOCHS
-
-
-def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
-    """The position behind the last number of 10:30:00 or 2026-01-02T10:30."""
-    while at + 1 < last and texts[at + 1] in _JOINTS:
-        at += 1
-    return at + 1
-
-
-def _end_of_list(texts: tuple[str, ...], at: int, last: int) -> int:
-    """The position behind the last number of 0,52 or 3,224,224."""
-    while at + 1 < last and texts[at + 1] == ",":
-        at += 1
-    return at + 1
 
 
 class Builder:
@@ -123,6 +48,7 @@ class Builder:
         self.settings = 0
         self.measured = False  # some number of the line has the name of a measure
         self.prose = False
+        self.has_total = False  # some count of steps has its end: "STEP: 25/400, GLOBAL_STEP: 25"
         self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
@@ -179,6 +105,7 @@ class Builder:
 
     def set_step(self, slot: Slot, rank: int, *, within: bool = False, samples: bool = False) -> None:
         self.step, self.step_rank, self.within, self.samples = slot, rank, within, samples
+        self.has_total = self.has_total or slot.of is not None
         self._note_role()
 
     def set_epoch(self, slot: Slot) -> None:

@@ -3,9 +3,10 @@
 import re
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
+from orchestrator.agent.telemetry.numbers import numbers_of
 from orchestrator.agent.telemetry.parts import in_part, parts_of
 from orchestrator.agent.telemetry.past import named_best, past_counts
-from orchestrator.agent.telemetry.roles import GLOBAL_RANK, Builder, numbers_of
+from orchestrator.agent.telemetry.roles import GLOBAL_RANK, ITERATION_RANK, Builder
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
 from orchestrator.agent.telemetry.vocabulary import (
@@ -53,6 +54,7 @@ _TELLS_OF_LOADING = re.compile(
 _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
 )
+_HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
@@ -92,7 +94,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     if builder.tells_of_past and builder.step is builder.epoch is None:
         fields = named_best(fields)
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
-    if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
+    if builder.epoch or (builder.step and (fields or builder.has_total or _is_headline(builder, line))):
         if _tells_of_loading(builder, texts, alone=not fields):
             return None
         counts_all = builder.step_rank == GLOBAL_RANK
@@ -138,6 +140,11 @@ def _only_evaluates(fields: tuple[Field, ...]) -> bool:
     """Whether what a line measures is of an evaluation alone, whose batches may have a counter of their own."""
     measured = [field.name.lower() for field in fields if is_measure(field.name)]
     return bool(measured) and all(not EVALUATION.isdisjoint(_WORDS.findall(name)) for name in measured)
+
+
+def _is_headline(builder: Builder, line: str) -> bool:
+    """Whether a line is nothing but the count of an iteration: "----- Iteration #3 -----"."""
+    return builder.step_rank == ITERATION_RANK and _HEADLINE.fullmatch(line) is not None
 
 
 def _has_units(builder: Builder) -> bool:

@@ -183,6 +183,7 @@ MEASURE_ENDS = (
 _NOT_MEASURED = frozenset(
     {
         "code",
+        "functions",
         "scale",
         "weight",
         "weights",
