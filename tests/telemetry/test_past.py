@@ -15,7 +15,7 @@ NOW = "Epoch 5/10 train_loss 0.5 val_loss 0.4 val_acc 0.81"
         ("Best val_loss: 0.3123 @ epoch 2", {"best_val_loss": 0.3123}),
         ("Highest val acc: 0.91 in epoch 2", {"highest_val_acc": 0.91}),
         ("最佳验证准确率: 0.8123 (Epoch 2)", {"最佳验证准确率": 0.8123}),
-        ("New best! val_loss: 0.3123 (epoch 5)", {"new_best_val_loss": 0.3123}),
+        ("New best! val_loss: 0.3123 (epoch 5)", {"val_loss": 0.3123}),
         ("Early stopping at epoch 5. Best epoch: 2, best val_loss: 0.31", {"best_val_loss": 0.31}),
     ],
 )

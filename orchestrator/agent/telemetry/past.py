@@ -6,7 +6,7 @@ from orchestrator.agent.telemetry.layouts import Field
 
 MOST_WORDS = 200  # characters before a count
 _BEST = re.compile(
-    r"(?<![\w/.-])(?:best|lowest|highest|peak|beste[rs]?|meilleure?|mejor|melhor|лучш\w{1,3})(?![\w/])|最佳|最好|最优|最高|最低",
+    r"(?<![\w/.-])(?:best|lowest|highest|peak|beste[rs]?|meilleure?|mejor|melhor|лучш\w{1,3})(?![\w/])|最佳|最好|最优|最高|最低|最良|최고|최저",
     re.IGNORECASE,
 )
 _ENDS = re.compile(r"[|;]|\.\s")  # of what is said of the best

@@ -11,6 +11,7 @@ from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
 from orchestrator.agent.telemetry.vocabulary import (
     EVALUATION,
+    FOREIGN_COUNTS,
     OFTEN_MEASURED,
     PARTS,
     TRAINING,
@@ -41,18 +42,21 @@ _EVALUATES_BEHIND = re.compile(
     re.IGNORECASE,
 )
 _HINT = re.compile(
-    r"step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|[eé]tape|\bpaso\b|lote|轮|步|迭代|批次|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    "|".join(FOREIGN_COUNTS)
+    + r"|step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|etape|\bpaso\b|lote|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
 # "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
 _THING = r"(?:checkpoints?|ckpt|models?|weights|states?|snapshot|pretrained|parameters|optimizer)"
-_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt|charg[eé]e?|cargad[oa])(?![\w/])"
+_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt|charg[eé]e?|cargad[oa]|загружен\w{0,2})(?![\w/])"
 _TELLS_OF_LOADING = re.compile(
-    rf"{_LOADED}|加载|恢复|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b",
+    rf"{_LOADED}|加载|恢复|불러|로드|読み込|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b",
     re.IGNORECASE,
 )
 _LOADED_BEHIND = re.compile(
-    rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
+    r"(?:加载|恢复|載入|загружен\w{0,2} )[^|\x01]{0,12}(?:检查点|模型|权重|檢查點|чекпоинт|модель|checkpoint)|"
+    rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}",
+    re.IGNORECASE,
 )
 _HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)

@@ -51,9 +51,9 @@ _PROGRESSBAR2 = re.compile(r"(?:\d{1,3}|N/A)% \((\d{1,18}) of (\d{1,18})\) \|[^|
 _FULL_WIDTH = str.maketrans(
     "\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000\u3001\u3010\u3011\uff05", ":,()=|; ,[]%"
 )
-# Chinese is written without spaces: "第3/10轮" is "轮次 3/10", "损失0.42" is "损失 0.42".
-_ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|步|epoch)")
-_BEFORE_NUMBER = re.compile(r"([\u3400-\u9fff])(?=[-+]?\.?\d)")
+# Chinese and Japanese are written without spaces: "第3/10轮" is "轮次 3/10", "损失0.42" is "损失 0.42".
+_ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|輪|步|epoch|エポック|ステップ)")
+_BEFORE_NUMBER = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3])(?=[-+]?\.?\d)")
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 

@@ -9,12 +9,14 @@ def _words(text: str) -> frozenset[str]:
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
-STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步")
-ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数")
-BATCHES = _words("batch minibatch batch_idx batch_id lote 批次")
+STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
+ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数 итерация")
+BATCHES = _words("batch minibatch batch_idx batch_id lote 批次 배치 バッチ батч")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
-EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮")
-EPISODES = _words("episode")  # they count as epochs only where a line names neither a step nor an epoch
+EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮 輪 輪次 에포크 에폭 エポック эпоха")
+EPISODES = _words(
+    "episode 에피소드 エピソード эпизод"
+)  # they count as epochs only where a line names neither a step nor an epoch
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
@@ -26,7 +28,7 @@ NOT_HERE = _words(
 )
 NOT_HERE |= _words("until since by")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
-NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳")
+NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳 최고 лучшая лучший")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
 # "Lowest loss at step 100: 0.2" tells of an earlier step, or of a bound.
 NOT_OF_NOW = _words(
@@ -47,8 +49,9 @@ EVALUATION = _words(
 )
 EVALUATION |= _words("predict prediction predicting inference sanity cv validierung evaluierung")
 EVALUATION |= _words("validación validacion validação prueba évaluation evaluación 验证 测试 验证集 测试集")
+EVALUATION |= _words("驗證 測試 검증 테스트 평가 検証 テスト 評価 валидация тест")
 TRAINING = _words("train training learning fit fitting trn trainiere")
-TRAINING |= _words("entraînement entrenamiento treinamento 训练")
+TRAINING |= _words("entraînement entrenamiento treinamento 训练 訓練 훈련 학습 学習 обучение")
 PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
 BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running best lowest highest")
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
@@ -81,7 +84,8 @@ MEASURES |= _words(
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
-_FOREIGN_MEASURES |= _words("损失 准确率 精度")
+_FOREIGN_MEASURES |= _words("损失 准确率 精度 損失 準確率 正解率 손실 로스 정확도 보상")
+_FOREIGN_MEASURES |= _words("потери точность ошибка награда")
 MEASURES |= _FOREIGN_MEASURES
 RATIOS = _words("acc accuracy correct top1 top5")  # "Accuracy: 9856/10000"
 
@@ -165,8 +169,10 @@ _SHORTEST = {
 }
 HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
 # Looked for only in lines with letters that English does not have, which are few.
-_FOREIGN_COUNTS = (word for words in (EPOCHS, *STEP_WORDS) for word in words if not word.isascii())
-FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *sorted(_FOREIGN_COUNTS), "paso ")
+FOREIGN_COUNTS = sorted(
+    word for words in (EPOCHS, EPISODES, *STEP_WORDS) for word in words if not word.isascii()
+)
+FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *FOREIGN_COUNTS, "paso ")
 
 _PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
 _OF_ERRORS = _words(
@@ -179,6 +185,11 @@ MEASURE_ENDS = (
     "genauigkeit",
     "损失",
     "准确率",
+    "損失",
+    "準確率",
+    "正解率",
+    "손실",
+    "정확도",
 )  # "Validierungsverlust" is one word
 _NOT_MEASURED = frozenset(
     {
