@@ -75,7 +75,7 @@ class Builder:
             self._take_unnamed(number)
         elif (rank := self._step_rank(number.key)) is not None and "per" not in number.key.words:
             self._take_step(number, number.key, rank)
-        elif number.key.last.lower() in EPOCHS:
+        elif number.key.last.lower() in (EPOCHS if number.of is None else EPOCHS | EPOCH_COUNTS):
             self._take_epoch(number, number.key)
         elif number.key.last.lower() in EPISODES and number.key.here() and self.episode is None:
             self.episode = number
@@ -135,7 +135,7 @@ class Builder:
         return True
 
     def _take_step(self, number: Number, key: Key, rank: int) -> None:
-        if not key.here() or read_unit(number.after).bad:
+        if not key.here() or _is_time(number):
             return
         if (
             key.last.lower() in BATCHES
@@ -149,7 +149,7 @@ class Builder:
             self.set_step(number.slot, rank)
 
     def _take_epoch(self, number: Number, key: Key) -> None:
-        if self.epoch is None and key.here() and not read_unit(number.after).bad:
+        if self.epoch is None and key.here() and not _is_time(number):
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:
@@ -158,7 +158,7 @@ class Builder:
         if len(key.words) > 1 and key.words[0].lower() in PARTS:
             self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
-        plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key.last)
+        plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key)
         self.loose, self.explicit = (
             self.loose or (not key.explicit and key.last.isalpha()),
             self.explicit or not plain,
@@ -222,5 +222,13 @@ def _ends_epochs(key: Key) -> bool:
     return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or WORDS_OF_A_NUMBER.issuperset(words))
 
 
-def _is_often_measured(word: str) -> bool:
-    return is_measure(word) or word.lower() in OFTEN_MEASURED
+def _is_time(number: Number) -> bool:
+    """Whether a number has a unit that no count has: "for 1 epoch 45.12 sec"."""
+    unit = read_unit(number.after)
+    return unit.bad or unit.name in ("s", "ms", "us")
+
+
+def _is_often_measured(key: Key) -> bool:
+    """Whether a name needs no sign before its value; of a part of a run, where nothing else is called so."""
+    word = key.last.lower()
+    return is_measure(word) or word in OFTEN_MEASURED or (not key.before and word in PARTS)

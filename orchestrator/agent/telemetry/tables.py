@@ -25,7 +25,8 @@ _EDGE = re.compile("[|\u2502\u2503]")
 _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
 _ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs,]*+")
-_BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?:\d{{1,3}}|{NUMBER})%.*|{BAR}.*")
+# "mAP50-95): 100%|####", never the "23%  |" of a cell
+_BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?<![\d.])(?:\d{{1,3}}|{NUMBER})%(?:\||\s?[━╸{BAR}]).*|{BAR}.*")
 _CELL_NUMBER = re.compile(
     r"[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE
 )

@@ -85,7 +85,7 @@ def behind_bar(line: str) -> tuple[str, str] | None:
 
 def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
     """The shape of a line and its numbers as written; the shape has one text more than there are numbers."""
-    if "%|" in line or "% |" in line:
+    if ("%|" in line or "% |" in line) and line.lstrip()[:1] != "|":  # else it is a row of a table
         line = _TQDM_BAR.sub(f"%{BAR}", line)
     elif "━" in line:
         line = _LINE_BAR.sub(f"{BAR} ", line)

@@ -13,6 +13,7 @@ _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
 )
 
+_REMARK = re.compile(r"\s?\([^()]{1,40}\)$")  # "loss (for one batch) at step 0: 2.3"
 _BESIDE_COUNT = re.compile(r"[\s:|,()\[\]-]{1,6}")  # between a count and a name
 
 
@@ -73,7 +74,7 @@ def _read_behind_count(
     hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
     if hit is None or value.at != count.at + 1 or value.of is not None:
         return None
-    key = read_key(f"{hit[1]}:", first=count.at == 0)
+    key = read_key(f"{_REMARK.sub('', hit[1])}:", first=count.at == 0)
     if (
         texts[value.at].strip() not in (":", "=", "is")
         or key is None

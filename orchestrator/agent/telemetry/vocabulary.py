@@ -26,7 +26,7 @@ WORDS_OF_A_NUMBER = _words("total max num number of train training n")  # "Numbe
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
 )
-NOT_HERE |= _words("until since by")
+NOT_HERE |= _words("until since by over")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
 NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳 최고 лучшая лучший")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
