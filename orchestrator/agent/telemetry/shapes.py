@@ -58,9 +58,16 @@ _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}",
     re.IGNORECASE,
 )
+# "Accuracy of the network on the 10000 test images: 55 %"
+_ACCURACY = re.compile(
+    r"\W{0,8}(?:\w{1,12}\s)?accuracy of (?:the|our|this) (?:network|net|model|classifier)\b[^\x01:]{0,60}(?:\x01[^\x01:]{0,60})?"
+    r"(?::|\bis)\s{0,3}\x01\s?(%?)\W{0,3}",
+    re.IGNORECASE,
+)
 _HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
+_BEFORE_MEASURES = frozenset({"time", "time_s", "lr", "learning_rate"})  # "Time: 12.3 train_loss: 0.5"
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
 
@@ -74,7 +81,19 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
         whole = NUMBER.join(texts)
     if len(texts) == 1 or not (_HINT.search(whole) or any(map(is_measure, _NAMES.findall(whole, 0, 600)))):
         return None
-    return _read_line(texts, whole)
+    return _read_accuracy(texts, whole) or _read_line(texts, whole)
+
+
+def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
+    """The meaning of a sentence that many tutorials end with; the number of images is no metric."""
+    hit = _ACCURACY.fullmatch(whole.strip())
+    if hit is None:
+        return None
+    words = _WORDS.findall(whole.lower())
+    part = next((word for word in words if word in EVALUATION), None)
+    part = part or next((word for word in words if word in TRAINING), None)
+    name = f"{part}_accuracy" if part else "accuracy"
+    return Layout(Kind.VALUES, (Field(len(texts) - 2, f"{name}_percent" if hit[1] else name),))
 
 
 def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
@@ -197,5 +216,5 @@ def _only_measures(builder: Builder, rest: str) -> bool:
     """Whether a line has only measures: ``val loss: 0.5, acc: 0.9``."""
     if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
         return False
-    first = next(iter(builder.fields))
+    first = next((name for name in builder.fields if name.lower() not in _BEFORE_MEASURES), "")
     return is_measure(first) and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4
