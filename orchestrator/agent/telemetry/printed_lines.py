@@ -43,7 +43,8 @@ _WORDS_OF_NAME = re.compile(r"[\s/_.]+")
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
-    r"\s{0,20}(?:epoch|episode|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
+    r"\s{0,20}(?:epoch|episode|step|iter|gen|round|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )",
+    re.IGNORECASE,
 )
 
 

@@ -18,6 +18,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     PARTS,
     PLURAL_STEPS,
     RATIOS,
+    ROUNDS,
     SAMPLE_COUNTS,
     STEP_COUNTS,
     STEP_WORDS,
@@ -53,6 +54,7 @@ class Builder:
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
+        self.is_plural_step = False  # "steps: 200"
         self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
         self.part = ""  # of a run that the last name with one named: "val" of "| val loss: 0.5 acc: 0.8"
@@ -77,7 +79,7 @@ class Builder:
             self._take_step(number, number.key, rank)
         elif number.key.last.lower() in (EPOCHS if number.of is None else EPOCHS | EPOCH_COUNTS):
             self._take_epoch(number, number.key)
-        elif number.key.last.lower() in EPISODES and number.key.here() and self.episode is None:
+        elif _counts_episodes(number.key) and self.episode is None:
             self.episode = number
             self._note_role()
         else:
@@ -147,6 +149,7 @@ class Builder:
             self.settings += 1  # "lr=0.1, batch=32"
         elif rank < self.step_rank and (self.step_rank != POSITION_RANK or rank == GLOBAL_RANK):
             self.set_step(number.slot, rank)
+            self.is_plural_step = key.last.lower() in PLURAL_STEPS
 
     def _take_epoch(self, number: Number, key: Key) -> None:
         if self.epoch is None and key.here() and not _is_time(number):
@@ -201,9 +204,13 @@ class Builder:
 
     def take_episode(self) -> bool:
         """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
+        is_rewarded = any(name.lower().endswith(("reward", "return")) for name in self.fields)
+        if self.is_plural_step and is_rewarded and not (self.episode is self.epoch is None):
+            self.step = None  # "Episode 5, reward: 12.0, steps: 200" are those of the episode
         if self.episode is None or self.episode.key is None:
             return False
-        if self.step is self.epoch is None:
+        is_measured = any(map(is_measure, self.fields))
+        if self.step is self.epoch is None and (self.episode.key.last.lower() in EPISODES or is_measured):
             self.epoch = Slot(self.episode.at, self.episode.of)
             return True
         self._take_value(self.episode, self.episode.key)
@@ -220,6 +227,11 @@ def _ends_epochs(key: Key) -> bool:
     """Whether a name means the number of epochs: "total epochs"; "bad epochs" counts something else."""
     *words, _ = (word.lower() for word in (*key.before, *key.words))
     return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or WORDS_OF_A_NUMBER.issuperset(words))
+
+
+def _counts_episodes(key: Key) -> bool:
+    word = key.last.lower()
+    return (word in EPISODES or word in ROUNDS) and key.here()
 
 
 def _is_time(number: Number) -> bool:

@@ -12,6 +12,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     GLOBAL_STEPS,
     HEADERS,
     ITERATIONS,
+    ROUNDS,
     STEPS,
     is_value,
 )
@@ -154,7 +155,7 @@ def _read_columns(names: list[str], cells: list[str]) -> TableRow:
         if word in EPOCHS or word == "e":
             row.epoch = number
             row.total_epochs = int(last) if slash and last.isascii() and last.isdigit() else None
-        elif word in EPISODES:
+        elif word in EPISODES or word in ROUNDS:
             row.episode = number
         elif rank is not None and not name.startswith(("eval/", "val/")):
             if rank < ranks and number.is_integer():

@@ -17,6 +17,7 @@ EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮 輪 輪�
 EPISODES = _words(
     "episode 에피소드 エピソード эпизод"
 )  # they count as epochs only where a line names neither a step nor an epoch
+ROUNDS = _words("round game generation gen")  # like episodes, but only beside what is measured
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
@@ -80,7 +81,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia fitness precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
@@ -125,10 +126,11 @@ NOT_VALUE_ENDS = (
     "_step",
     "_steps",
     "_epoch",
+    "_round",
 )
 
 # The first column of a table of metrics.
-HEADERS = EPOCHS | EPISODES | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+HEADERS = EPOCHS | EPISODES | ROUNDS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
@@ -244,7 +246,8 @@ def is_value(name: str) -> bool:
     """Whether a number of this name may be a metric."""
     word = name.lower()
     if word in NOT_VALUES or (
-        word.startswith(NOT_VALUE_STARTS) and not word.endswith(("tokens", "loss", "norm"))
+        word.startswith(NOT_VALUE_STARTS)
+        and not word.endswith(("tokens", "loss", "norm", "reward", "return", "score"))
     ):
         return False
     return not word.endswith(NOT_VALUE_ENDS) or is_measure(word)
