@@ -217,7 +217,8 @@ class Builder:
         return False
 
     def add(self, field: Field) -> None:
-        if field.name in self.fields and self.part and is_measure(field.name):
+        is_named = field.name.lower().startswith(f"{self.part}_")
+        if field.name in self.fields and self.part and is_measure(field.name) and not is_named:
             field = field._replace(name=in_part(field.name, self.part))
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)

@@ -206,7 +206,8 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     ended = place is None or place.of is None
     words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
     part = next((word for word in words if word in EVALUATION), "val")
-    fields = tuple(field._replace(name=in_part(field.name, part)) for field in builder.fields.values())
+    named = [field for field in builder.fields.values() if field.name.lower() != part]  # "Test 0, loss: 1.7"
+    fields = tuple(field._replace(name=in_part(field.name, part)) for field in named)
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)

@@ -7,13 +7,14 @@ from orchestrator.agent.telemetry.keys import read_key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
 from orchestrator.agent.telemetry.numbers import Number
 from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder
-from orchestrator.agent.telemetry.vocabulary import EPOCHS, NOT_OF_NOW, TRAINING, is_measure
+from orchestrator.agent.telemetry.vocabulary import EPOCHS, EVALUATION, NOT_OF_NOW, TRAINING, is_measure
 
 _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
 )
 
 _REMARK = re.compile(r"\s?\([^()]{1,40}\)$")  # "loss (for one batch) at step 0: 2.3"
+_LEADS_ON = re.compile(r",\s[^\W\d]")
 _BESIDE_COUNT = re.compile(r"[\s:|,()\[\]-]{1,6}")  # between a count and a name
 
 
@@ -114,6 +115,8 @@ def _leads_to_measure(first: Number, second: Number) -> bool:
     key = second.key
     if key is None or not key.explicit or not is_measure(key.last) or second.of is not None:
         return False
+    if not EVALUATION.isdisjoint(word.lower() for word in key.words):
+        return False  # "100 Test Acc = 61.1%": the number of tests
     is_next = second.at == (first.at if first.of is None else first.of) + 1
     return is_next and _BESIDE_COUNT.fullmatch(first.after.partition(key.words[0])[0]) is not None
 
@@ -157,6 +160,9 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
     ):
         # "Train: 0 [  50/1251 (  4%)]" of timm, "Train: [0][50/1251]"
         builder.set_epoch(Slot(first.at, None))
+        return numbers[1:]
+    if len(words) == 1 and words[0] in TRAINING and _LEADS_ON.match(first.after) and measured:
+        builder.set_epoch(first.slot)  # "Train 0, loss: 1.9" of DGCNN
         return numbers[1:]
     if len(words) == 1 and words[0] in TRAINING and first.of is not None:
         return _read_epoch_and_position(builder, numbers, texts)

@@ -70,7 +70,7 @@ TRAINING_BARS = (
 )
 PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
-NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
+NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed")
 STEP_RATES = STEP_COUNTS
 
 # What people measure.  A line without a step counts only if it has such a name; its values belong to the last step.
