@@ -74,7 +74,7 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
         numbers = numbers[1:]
     for number in numbers:
         if number.key is not None:
-            named.update(word.lower() for word in number.key.words)
+            named.update(word.lower() for word in (*number.key.words, number.key.qualifier))
         builder.take(number)
     words = [word.lower() for text in before for word in _WORDS.findall(text)]
     if any(word in EVALUATION or word in DATA_BARS for word in words):

@@ -33,6 +33,7 @@ _FUNCTION = re.compile(
     r"(?:(?:^|\s)__main__|\|\s{1,9}[A-Za-z_][\w.]{0,99}):[\w<>]{1,99}$|(?:^|\s)[a-z_]\w{0,99}:([a-z_]\w{0,99})$"
 )
 _ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
+_TIME_BEFORE = re.compile(r"\s(?:s|ms|sec|secs|seconds)[.,;]\s")  # of "31.2 s. Mean Reward: 1.2"
 _WORD = re.compile(r"(?:#|[^\W\d])[\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
     r"""(?P<scale>[kKMBGT](?:(?![A-Za-z])|(?=(?:img|tok|samples|it)s?/s)))?\s?
@@ -136,7 +137,7 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     Args:
         first: no number comes before the text, so the text does not begin with a unit.
     """
-    if not first and (unit := _ATTACHED.match(text)) is not None:
+    if not first and (unit := _ATTACHED.match(text) or _TIME_BEFORE.match(text)) is not None:
         text = text[unit.end() :]
     text = text[-MOST_TEXT:]
     separator = _SEPARATOR.search(text)

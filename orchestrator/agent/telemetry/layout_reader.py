@@ -68,6 +68,8 @@ class LayoutReader:
             and progress.is_behind(step, total_of(layout.step, numbers))
         ):
             pass  # a batch of the evaluation
+        elif layout.epoch is None and progress.is_of_epoch(step, total_of(layout.step, numbers)):
+            pass
         elif layout.behind_count and progress.has_plain_step:
             progress.move_behind(step)
         else:

@@ -132,6 +132,11 @@ class Progress(Epochs):
             return first
         return start if start <= 1 and last % self.count_stride == start else min(first, self.count_stride)
 
+    def is_of_epoch(self, count: int, total: int | None) -> bool:
+        """Whether "[3/10]" is the epoch of a summary: batches of it were counted as "[3/10][5/100]" before."""
+        is_total = total is not None and total == self.total_epochs != self.length
+        return is_total and self.position_epoch is not None and count == self.named_epoch
+
     def is_second(self, count: int, total: int) -> bool:
         """Whether of "Batch 2/300" the second number is the position: it grows where the first stands still."""
         if not self.second_counts and self.pair is not None and count == self.pair[0]:

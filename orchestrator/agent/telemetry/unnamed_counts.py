@@ -7,7 +7,14 @@ from orchestrator.agent.telemetry.keys import read_key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
 from orchestrator.agent.telemetry.numbers import Number
 from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder
-from orchestrator.agent.telemetry.vocabulary import EPOCHS, EVALUATION, NOT_OF_NOW, TRAINING, is_measure
+from orchestrator.agent.telemetry.vocabulary import (
+    EPISODES,
+    EPOCHS,
+    EVALUATION,
+    NOT_OF_NOW,
+    TRAINING,
+    is_measure,
+)
 
 _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
@@ -27,7 +34,7 @@ def _read_brackets(
         if not before.endswith("["):
             continue
         joint = number.after.replace(" ", "")
-        if number.of is not None and after.of is not None and joint == "][":
+        if number.of is not None and after.of is not None and joint in ("][", ","):
             builder.set_epoch(Slot(number.at, number.of))  # "[0/1][12/16] Loss_D: 0.76" of DCGAN
             builder.set_step(Slot(after.at, after.of), POSITION_RANK, within=True)
             return numbers[index + 2 :]
@@ -113,8 +120,10 @@ def _read_epoch_and_position(builder: Builder, numbers: list[Number], texts: tup
 def _leads_to_measure(first: Number, second: Number) -> bool:
     """Whether the name of what is measured stands right behind a count, with a sign between name and value."""
     key = second.key
-    if key is None or not key.explicit or not is_measure(key.last) or second.of is not None:
+    if key is None or not key.explicit or second.of is not None:
         return False
+    if not is_measure(key.last) and (key.last.lower() not in EPISODES or first.of is None):
+        return False  # "39/50000: episode: 2, episode reward: 26.0" of Keras-RL
     if not EVALUATION.isdisjoint(word.lower() for word in key.words):
         return False  # "100 Test Acc = 61.1%": the number of tests
     is_next = second.at == (first.at if first.of is None else first.of) + 1
