@@ -55,9 +55,8 @@ _FULL_WIDTH = str.maketrans(
 _ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|輪|步|epoch|エポック|ステップ)")
 _BEFORE_NUMBER = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3])(?=[-+]?\.?\d)")
 # "epoch3: loss" is "epoch 3: loss", never a part of a path
-_GLUED = re.compile(
-    r"(?<![\w/.-])((?i:epoch|step|iter|iteration|episode|batch))(?=\d{1,18}(?![\w-]|/\D|\.\w))"
-)
+_GLUED = re.compile(r"(?<![\w/.-])([Ee]poch|[Ss]tep|[Ii]ter)(?=\d{1,18}(?![\w-]|/\D|\.\w))")
+_MAYBE_GLUED = re.compile(r"(?:poch|tep|iter)\d")  # several times as fast
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 
@@ -103,7 +102,8 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _DRAWN_BAR.sub(f"{BAR} ", line, 1)
     if "  " in line:
         line = _PADDING.sub(" ", line)
-    line = _GLUED.sub(r"\1 ", line)
+    if _MAYBE_GLUED.search(line) is not None:
+        line = _GLUED.sub(r"\1 ", line)
     odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)
     parts = (_SPLIT_ODD if odd else _SPLIT).split(line, MOST_NUMBERS)
     texts, numbers = parts[::2], parts[1::2]
