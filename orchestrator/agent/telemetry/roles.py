@@ -205,7 +205,7 @@ class Builder:
     def take_episode(self) -> bool:
         """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
         is_rewarded = any(name.lower().endswith(("reward", "return")) for name in self.fields)
-        if self.is_plural_step and is_rewarded and not (self.episode is self.epoch is None):
+        if self.is_plural_step and is_rewarded and (self.episode is not None or self.epoch is not None):
             self.step = None  # "Episode 5, reward: 12.0, steps: 200" are those of the episode
         if self.episode is None or self.episode.key is None:
             return False
