@@ -33,6 +33,8 @@ _FUNCTION = re.compile(
     r"(?:(?:^|\s)__main__|\|\s{1,9}[A-Za-z_][\w.]{0,99}):[\w<>]{1,99}$|(?:^|\s)[a-z_]\w{0,99}:([a-z_]\w{0,99})$"
 )
 _ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
+_PAIR = re.compile(r"\(['\"]([\w/ .@-]{1,60})['\"], $")  # OrderedDict([('loss', 0.5)])
+_SPELLED = re.compile(r"[\w#%]")  # else a word is decoration: "\u2514\u2500\u2500 val_loss: 0.3"
 _TIME_BEFORE = re.compile(r"\s(?:s|ms|sec|secs|seconds)[.,;]\s")  # of "31.2 s. Mean Reward: 1.2"
 _WORD = re.compile(r"(?:#|[^\W\d])[\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
@@ -140,6 +142,8 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     if not first and (unit := _ATTACHED.match(text) or _TIME_BEFORE.match(text)) is not None:
         text = text[unit.end() :]
     text = text[-MOST_TEXT:]
+    if (pair := _PAIR.search(text)) is not None:
+        text = f"{pair[1]}: "
     separator = _SEPARATOR.search(text)
     if separator is None or not separator[0]:
         return None
@@ -172,6 +176,7 @@ def _words_of(segment: str) -> list[str]:
     words = [word.strip("'\"`.,!?") for word in segment.split()]
     last = words[-1] if words else ""
     words = [word for word in words if word and word.lower() not in LEVELS]
+    words[:-1] = [word for word in words[:-1] if _SPELLED.search(word)]
     if last in ("error", "Error"):  # "validation error: 0.3"
         words.append(last)
     if len(words) > 1:

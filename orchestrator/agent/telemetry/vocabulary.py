@@ -109,7 +109,7 @@ NOT_VALUES = (SETTINGS - OFTEN_MEASURED) | _words(
     "rank pid line gpu cuda dataloader v_num version node worker eta remaining"
 )
 NOT_VALUES |= _words(
-    "of in at to for on by from with and or than is was after about took a the size instances images id"
+    "client clients trial fold of in at to for on by from with and or than is was after about took a the size instances images id"
 )
 NOT_VALUES |= _words(
     "over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
