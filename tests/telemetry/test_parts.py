@@ -19,6 +19,8 @@ from tests.telemetry.lines import last_of, values_of
         ("Epoch 1 | val loss: 0.6 | train: loss 0.5", {"val_loss": 0.6, "loss": 0.5}),
         ("Epoch 1 eval: {'accuracy': 0.8, 'f1': 0.7}", {"eval_accuracy": 0.8, "eval_f1": 0.7}),
         ("Epoch 1 src.test: loss 0.5", {"loss": 0.5}),
+        ("2026-11-28 10:00:00,123 [test] INFO: Epoch 1 loss 0.5", {"loss": 0.5}),
+        ("Epoch[1] Metrics -- val_mean_dice: 0.12", {"val_mean_dice": 0.12}),
     ],
 )  # fmt: skip
 def test_an_evaluation_in_the_midst_of_a_line_names_the_values_behind_it(line, values):

@@ -25,7 +25,7 @@ _SEPARATOR = re.compile(
     r"""['"]?(?P<sep>\s{0,9}(?:[:=]|[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:(?:np|tf|jnp|torch)\.)?(?:[tT]ensor|(?:Device)?[aA]rray|u?int\d{1,2}|float\d{1,2})\(|<tf\.Tensor: shape=\(\), dtype=\w{1,12}, numpy=)?(?:\[\s?)?)$"""
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
-_DELIMITER = re.compile(r"[|,;!\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
+_DELIMITER = re.compile(r"[|,;!\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013\u2014]{1,3}\s")
 # "train.py:12", "(trainer:464)", "core.trainer:after_iter:270".
 _SOURCE = re.compile(r"\w\.\w[\w.]{0,99}(?::\w{1,99})?$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
 # "__main__:train:42" of loguru, "trainer:fit:33" of formats with funcName; but "val:loss:0.5" is a value.
