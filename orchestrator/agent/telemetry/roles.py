@@ -156,6 +156,8 @@ class Builder:
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:
+        if key.last.lower() in PARTS and number.counted in SAMPLE_COUNTS:
+            return  # "train 60000 samples": a size
         part = self.parts.get(number.at, NO_PART)
         name = part.name(key.name())
         if len(key.words) > 1 and key.words[0].lower() in PARTS:

@@ -126,8 +126,9 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
             evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
         )  # fmt: skip
-    if any(is_failure(field.name) for field in fields):
-        return None
+    measured = [field.name for field in fields if is_measure(field.name)]
+    if measured and all(map(is_failure, measured)):
+        return None  # "Error: 404"
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, _of_first_part(fields, rest), printed_dict=printed_dict)
     return None
