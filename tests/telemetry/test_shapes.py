@@ -147,6 +147,14 @@ def test_the_time_of_loading_data_is_a_value(line, values):
         ("第3个epoch 损失=0.42", 3, None, {"损失": 0.42}),
         ("Epoch 3/10, 损失: 0.42", 3, 10, {"损失": 0.42}),
         ("步数 30/100 损失 0.42 用时 12秒", 30, 100, {"损失": 0.42}),
+        ("第 3 輪, 損失: 0.42, 準確率: 0.9", 3, None, {"損失": 0.42, "準確率": 0.9}),
+        ("エポック 3/10, 訓練損失: 0.42, 検証精度: 0.9", 3, 10, {"訓練損失": 0.42, "検証精度": 0.9}),
+        ("第3エポック 損失0.42", 3, None, {"損失": 0.42}),
+        ("ステップ 30/100: 損失 0.42", 30, 100, {"損失": 0.42}),
+        ("에포크 1, 배치 10/100, 손실: 0.42", 10, None, {"손실": 0.42}),
+        ("에포크 3 완료! 평균 손실: 0.42", 3, None, {"평균_손실": 0.42}),
+        ("Эпоха 3 из 10 | потери: 0.42 | точность: 0.9", 3, 10, {"потери": 0.42, "точность": 0.9}),
+        ("Шаг 30/100, train MSE = 0.42", 30, 100, {"train_mse": 0.42}),
     ],
 )
 def test_lines_in_other_languages_give_their_values(line, step, total_steps, values):
@@ -157,7 +165,9 @@ def test_lines_in_other_languages_give_their_values(line, step, total_steps, val
 
 @pytest.mark.parametrize(
     "line",
-    ["最佳 轮次: 3, 损失: 0.4", "加载模型\uff08轮次 12\uff09", "Modèle chargé (époque 12)", "Mejor época: 3", "第3章", "温度25度\uff0c速度30", "paso a paso 5 guías", "验证: 45%|####      | 45/100 [00:10<00:12,  4.43it/s]"],
+    ["最佳 轮次: 3, 损失: 0.4", "加载模型\uff08轮次 12\uff09", "Modèle chargé (époque 12)", "Mejor época: 3", "第3章", "温度25度\uff0c速度30", "paso a paso 5 guías", "验证: 45%|####      | 45/100 [00:10<00:12,  4.43it/s]",
+        "加载检查点: a.pth (轮次 12, 损失: 0.3)", "Загружен чекпоинт: a.pth (Эпоха 12, Loss: 0.3)", "최고 정확도: 0.9", "에포크: 30", "学習率: 0.01",
+        "Эпоха 3/10 [Валидация]: 45%|####      | 45/100 [00:10<00:12,  4.43it/s]"],
 )  # fmt: skip
 def test_lines_in_other_languages_without_a_metric_give_nothing(line):
     parser, quiet = LineParser(), LineParser()

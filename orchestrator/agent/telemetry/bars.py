@@ -4,7 +4,8 @@ import re
 
 from orchestrator.agent.telemetry.keys import read_scale, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
-from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder, numbers_of
+from orchestrator.agent.telemetry.numbers import numbers_of
+from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER
 from orchestrator.agent.telemetry.vocabulary import (
     DATA_BARS,
@@ -12,6 +13,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     NEUTRAL_IN_BARS,
     PLURAL_BATCHES,
     STEP_RATES,
+    TRAINING,
     TRAINING_BARS,
     is_measure,
 )
@@ -73,10 +75,12 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
         numbers = numbers[1:]
     for number in numbers:
         if number.key is not None:
-            named.update(word.lower() for word in number.key.words)
+            named.update(word.lower() for word in (*number.key.words, number.key.qualifier))
         builder.take(number)
     words = [word.lower() for text in before for word in _WORDS.findall(text)]
-    if any(word in EVALUATION or word in DATA_BARS for word in words):
+    unnamed = {word for word in words if word not in named}
+    is_both = not TRAINING.isdisjoint(named)  # "Epoch 1 | train loss 0.5 | val loss 0.6: 50%|#"
+    if not (EVALUATION | DATA_BARS).isdisjoint(unnamed if is_both else words):
         return None
     others = [word for word in words if word not in named and word not in NEUTRAL_IN_BARS]
     if others and others[0] not in TRAINING_BARS and others[0] not in PLURAL_BATCHES:

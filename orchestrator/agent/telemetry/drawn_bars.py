@@ -3,7 +3,9 @@
 import re
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout
-from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder, Number, in_part, numbers_of
+from orchestrator.agent.telemetry.numbers import Number, numbers_of
+from orchestrator.agent.telemetry.parts import in_part
+from orchestrator.agent.telemetry.roles import POSITION_RANK, Builder
 from orchestrator.agent.telemetry.tokens import BAR
 from orchestrator.agent.telemetry.vocabulary import (
     DATA_BARS,

@@ -6,24 +6,26 @@ from typing import NamedTuple
 from orchestrator.agent.telemetry.metric_lines import short_name
 from orchestrator.agent.telemetry.vocabulary import (
     BEFORE_NAME,
-    EPOCHS,
     EVALUATION,
+    JOINING,
     LEFT_OUT,
     LEVELS,
     NEVER_HERE,
     NOT_HERE,
+    NUMBERINGS,
     PARTS,
     STEP_WORDS,
+    is_counter,
     is_measure,
 )
 
 MOST_TEXT = 160  # before a number
 MOST_WORDS = 4
 _SEPARATOR = re.compile(
-    r"""['"]?(?P<sep>\s{0,9}(?:[:=]|[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:np\.)?(?:tensor|array|u?int\d{1,2}|float\d{1,2})\()?(?:\[\s?)?)$"""
+    r"""['"]?(?P<sep>\s{0,9}(?:[:=]|[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:(?:np|tf|jnp|torch)\.)?(?:[tT]ensor|(?:Device)?[aA]rray|u?int\d{1,2}|float\d{1,2})\(|<tf\.Tensor: shape=\(\), dtype=\w{1,12}, numpy=)?(?:\[\s?)?)$"""
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
-_DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
+_DELIMITER = re.compile(r"[|,;!\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013\u2014]{1,3}\s")
 # "train.py:12", "(trainer:464)", "core.trainer:after_iter:270".
 _SOURCE = re.compile(r"\w\.\w[\w.]{0,99}(?::\w{1,99})?$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
 # "__main__:train:42" of loguru, "trainer:fit:33" of formats with funcName; but "val:loss:0.5" is a value.
@@ -31,6 +33,9 @@ _FUNCTION = re.compile(
     r"(?:(?:^|\s)__main__|\|\s{1,9}[A-Za-z_][\w.]{0,99}):[\w<>]{1,99}$|(?:^|\s)[a-z_]\w{0,99}:([a-z_]\w{0,99})$"
 )
 _ATTACHED = re.compile(r"(?:[A-Za-z\u00b5%]|/[a-z])[A-Za-z/]{0,12}(?![\w=:])")
+_PAIR = re.compile(r"\(['\"]([\w/ .@-]{1,60})['\"], $")  # OrderedDict([('loss', 0.5)])
+_SPELLED = re.compile(r"[\w#%]")  # else a word is decoration: "\u2514\u2500\u2500 val_loss: 0.3"
+_TIME_BEFORE = re.compile(r"\s(?:s|ms|sec|secs|seconds)[.,;]\s")  # of "31.2 s. Mean Reward: 1.2"
 _WORD = re.compile(r"(?:#|[^\W\d])[\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
     r"""(?P<scale>[kKMBGT](?:(?![A-Za-z])|(?=(?:img|tok|samples|it)s?/s)))?\s?
@@ -134,9 +139,11 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     Args:
         first: no number comes before the text, so the text does not begin with a unit.
     """
-    if not first and (unit := _ATTACHED.match(text)) is not None:
+    if not first and (unit := _ATTACHED.match(text) or _TIME_BEFORE.match(text)) is not None:
         text = text[unit.end() :]
     text = text[-MOST_TEXT:]
+    if (pair := _PAIR.search(text)) is not None:
+        text = f"{pair[1]}: "
     separator = _SEPARATOR.search(text)
     if separator is None or not separator[0]:
         return None
@@ -148,10 +155,7 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
         return None
     explicit = any(sign in separator["sep"] for sign in ":=>") or "[" in separator["open"]
     segment = _DELIMITER.split(head)[-1]
-    words = [word.strip("'\"`.,!?") for word in segment.split()]
-    words = [word for word in words if word and word.lower() not in LEVELS]
-    if len(words) > 1 and words[-1] == "#":  # "Epoch #1"
-        del words[-1]
+    words = _words_of(segment)
     if not words or not _WORD.fullmatch(words[-1]):
         return None
     names = all(_WORD.fullmatch(word) for word in words)
@@ -167,12 +171,32 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     )
 
 
+def _words_of(segment: str) -> list[str]:
+    """The words of a name, without the level of a log line and what belongs to no name."""
+    words = [word.strip("'\"`.,!?") for word in segment.split()]
+    last = words[-1] if words else ""
+    words = [word for word in words if word and word.lower() not in LEVELS]
+    words[:-1] = [word for word in words[:-1] if _SPELLED.search(word)]
+    if last in ("error", "Error"):  # "validation error: 0.3"
+        words.append(last)
+    if len(words) > 1:
+        *_, before, last = (word.lower() for word in words)
+        is_numbered = last == "#" or (
+            last in NUMBERINGS and is_counter(before)
+        )  # "Epoch #1", "Episode Num: 1"
+        if is_numbered or (last in ("is", "was") and is_measure(before)):  # "loss is 0.5"
+            del words[-1]
+    while len(words) > 1 and words[0].lower() in JOINING:
+        del words[0]
+    return words
+
+
 def _is_function(head: str) -> bool:
     """Whether a line number of this module and function follows."""
     hit = _FUNCTION.search(head)
     if hit is None or not hit[1]:
         return hit is not None
-    return not (is_measure(hit[1]) or hit[1] in EPOCHS or any(hit[1] in words for words in STEP_WORDS))
+    return not (is_measure(hit[1]) or is_counter(hit[1]))
 
 
 def read_scale(text: str) -> float:

@@ -2,34 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
+from orchestrator.agent.telemetry.line_values import NO_VALUES, LineValues
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, Muting
 from orchestrator.agent.telemetry.named_numbers import count_of, total_of, values_of, whole_of
+from orchestrator.agent.telemetry.parts import of_part
 from orchestrator.agent.telemetry.progress import EPOCH, PERCENT, SAMPLE, STEP, Progress
-from orchestrator.agent.telemetry.shapes import of_part
 from orchestrator.agent.telemetry.tables import TableRow, Tables
 from orchestrator.agent.telemetry.tokens import to_float
 from orchestrator.agent.telemetry.vocabulary import OFTEN_MEASURED
 
-NO_VALUES: Mapping[str, float] = MappingProxyType({})
 RATE = "_per_s"
 WHOLE = 100  # percent
-
-
-class LineValues(NamedTuple):
-    """The content of one line; ``values`` is empty if the line only reports progress."""
-
-    step: int | None = None
-    total_steps: int | None = None
-    epoch: float | None = None
-    total_epochs: int | None = None
-    values: Mapping[str, float] = NO_VALUES
-    unit: str = STEP  # of the step: "step", "sample", "epoch" or "percent"
-    moves: bool = True  # the step is where the training is now
 
 
 class LayoutReader:
@@ -82,6 +68,8 @@ class LayoutReader:
             and progress.is_behind(step, total_of(layout.step, numbers))
         ):
             pass  # a batch of the evaluation
+        elif layout.epoch is None and progress.is_of_epoch(step, total_of(layout.step, numbers)):
+            pass
         elif layout.behind_count and progress.has_plain_step:
             progress.move_behind(step)
         else:
@@ -90,7 +78,7 @@ class LayoutReader:
                 None if total is not None and total < step else total
             )  # of something else, such as an episode
             unit = SAMPLE if layout.samples else STEP
-            names_epoch = layout.epoch is not None or layout.within
+            names_epoch = layout.epoch is not None or (layout.within and progress.epoch is not None)
             if layout.counts_all:
                 _, total = progress.move(step, total, unit)
             elif not names_epoch and (position := self._second(layout.step, numbers, step)) is not None:
@@ -101,7 +89,7 @@ class LayoutReader:
                     progress.last_count = None  # of an evaluation before the training
                 _, total = progress.move_round(step, total, unit)
             else:
-                sure = layout.within or _belongs(layout)
+                sure = layout.within or layout.belongs
                 _, total = progress.move_within(
                     step, total, sure=sure, may_go_on=not layout.within, unit=unit
                 )
@@ -214,6 +202,9 @@ class LayoutReader:
         else:
             epoch = to_float(numbers[layout.epoch.at])
             epochs = total_of(layout.epoch, numbers)
+            if total == epochs != progress.length and at in (epoch, epoch - 1):
+                progress.note_epoch(epoch, epochs)  # "Epoch 3/10: 20%|##  | 2/10" counts epochs
+                return self._count_epoch({name: values[name] for name in values if not name.endswith(RATE)})
             moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last, unit=unit)
         if moved is None:
             return self._bar_of_evaluation(at, total, values) if layout.kind is Kind.DRAWN_BAR else None
@@ -234,10 +225,14 @@ class LayoutReader:
             return None
         progress = self.progress
         progress.note_epoch_bar(to_float(numbers[layout.epoch.at]), total_of(layout.epoch, numbers))
+        return self._count_epoch(values_of(layout.fields, numbers))
+
+    def _count_epoch(self, values: Mapping[str, float]) -> LineValues:
+        progress = self.progress
         progress.count_epoch()
         if progress.unit != EPOCH:
             return self._line(None, NO_VALUES)
-        return self._line(progress.total_epochs, values_of(layout.fields, numbers))
+        return self._line(progress.total_epochs, values)
 
     def _keras_bar(
         self, layout: Layout, at: int, total: int, values: Mapping[str, float]
@@ -297,8 +292,3 @@ class LayoutReader:
         if row.step is not None or row.epoch is not None:
             self.progress.note_plain_count(is_step=row.step is not None)
         return self._line(None, row.values)
-
-
-def _belongs(layout: Layout) -> bool:
-    """Whether a line names its epoch and a count with a total: "Epoch [3/10], Step [100/600]"."""
-    return layout.epoch is not None and layout.step is not None and layout.step.of is not None

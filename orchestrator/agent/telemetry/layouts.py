@@ -65,3 +65,8 @@ class Layout:
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
     behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
     evaluates: bool = False  # only an evaluation is measured, whose batches may be counted
+
+    @property
+    def belongs(self) -> bool:
+        """Whether a line names its epoch and a count with a total: "Epoch [3/10], Step [100/600]"."""
+        return self.epoch is not None and self.step is not None and self.step.of is not None

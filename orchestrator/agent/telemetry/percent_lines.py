@@ -3,7 +3,8 @@
 import re
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
-from orchestrator.agent.telemetry.roles import Builder, Number, numbers_of
+from orchestrator.agent.telemetry.numbers import Number, numbers_of
+from orchestrator.agent.telemetry.roles import Builder
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.vocabulary import (
     DATA_BARS,

@@ -12,8 +12,9 @@ from typing import Any
 from orchestrator.agent.telemetry.bars import read_bar
 from orchestrator.agent.telemetry.cross_validation import FIT_HINT, FOLD_HINT, read_fit, with_fold
 from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
-from orchestrator.agent.telemetry.layout_reader import LayoutReader, LineValues
+from orchestrator.agent.telemetry.layout_reader import LayoutReader
 from orchestrator.agent.telemetry.layouts import Kind, Layout
+from orchestrator.agent.telemetry.line_values import LineValues
 from orchestrator.agent.telemetry.muting import FRAME, MOST_CODE_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.named_numbers import count_of
 from orchestrator.agent.telemetry.percent_lines import read_percent
@@ -42,7 +43,8 @@ _WORDS_OF_NAME = re.compile(r"[\s/_.]+")
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
 # Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
-    r"\s{0,20}(?:epoch|episode|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
+    r"\s{0,20}(?:epoch|episode|step|iter|gen|round|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )",
+    re.IGNORECASE,
 )
 
 

@@ -22,6 +22,8 @@ class Progress(Epochs):
     position: int | None = None
     position_epoch: float | None = None
     stride: int = 1
+    is_last_position: bool = False  # it came sooner than the stride: 200, then 265, where the epoch ends
+    begins_at_zero: bool = False  # some epoch's first position was 0
     restarts: bool | None = None  # whether it restarts; None: unknown so far
     # A counter without an epoch, which may restart as well.
     first_count: int | None = None
@@ -130,6 +132,11 @@ class Progress(Epochs):
             return first
         return start if start <= 1 and last % self.count_stride == start else min(first, self.count_stride)
 
+    def is_of_epoch(self, count: int, total: int | None) -> bool:
+        """Whether "[3/10]" is the epoch of a summary: batches of it were counted as "[3/10][5/100]" before."""
+        is_total = total is not None and total == self.total_epochs != self.length
+        return is_total and self.position_epoch is not None and count == self.named_epoch
+
     def is_second(self, count: int, total: int) -> bool:
         """Whether of "Batch 2/300" the second number is the position: it grows where the first stands still."""
         if not self.second_counts and self.pair is not None and count == self.pair[0]:
@@ -185,9 +192,13 @@ class Progress(Epochs):
             self.length = total
             return
         if self.position is not None and epoch == self.position_epoch and count > self.position:
-            self.stride = count - self.position
+            self.is_last_position = count - self.position < self.stride
+            self.stride = max(self.stride, count - self.position)
         elif self.position is not None and epoch != self.position_epoch and self.restarts:
-            self.length = max(self.length or 0, self.position + self.stride)
+            finished = self.position + int(self.begins_at_zero)
+            if self.length is None or finished > self.length:
+                self.length = finished if self.is_last_position else self.position + self.stride
+        self.begins_at_zero = self.begins_at_zero or count == 0
 
     def move_bar(
         self, at: int, total: int, *, has_values: bool, unit: str = STEP

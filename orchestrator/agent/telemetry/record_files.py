@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, as_number, decode, short_name
+from orchestrator.agent.telemetry.parts import in_part
 from orchestrator.agent.telemetry.progress import EPOCH, STEP, Progress
-from orchestrator.agent.telemetry.roles import in_part
 from orchestrator.agent.telemetry.tokens import to_float
 from orchestrator.agent.telemetry.vocabulary import (
     EPOCHS,

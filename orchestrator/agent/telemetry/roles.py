@@ -1,10 +1,9 @@
 """The role of each number of a line: the step, the epoch or the value of a metric."""
 
-import re
-from typing import NamedTuple
-
-from orchestrator.agent.telemetry.keys import Key, read_key, read_scale, read_unit
+from orchestrator.agent.telemetry.keys import Key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
+from orchestrator.agent.telemetry.numbers import Number
+from orchestrator.agent.telemetry.parts import Part, in_part
 from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
     ENDS_OF_EPOCHS,
@@ -13,16 +12,16 @@ from orchestrator.agent.telemetry.vocabulary import (
     EPISODES,
     EPOCH_COUNTS,
     EPOCHS,
-    EVALUATION,
+    ITERATIONS,
     OF_THE_BEST,
     OFTEN_MEASURED,
     PARTS,
     PLURAL_STEPS,
     RATIOS,
+    ROUNDS,
     SAMPLE_COUNTS,
     STEP_COUNTS,
     STEP_WORDS,
-    TRAINING,
     WORDS_OF_A_NUMBER,
     is_measure,
     is_setting,
@@ -31,81 +30,8 @@ from orchestrator.agent.telemetry.vocabulary import (
 
 MOST_VALUES = 64
 GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
-
-_FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:of|von|de|sur)\s{1,2})")
-_JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
-_WORDS = re.compile(r"[^\W\d_]+")
-
-
-class Number(NamedTuple):
-    """A number of a line with the text around it."""
-
-    at: int
-    of: int | None  # the position of its total
-    key: Key | None
-    after: str
-    scale: float = 1.0  # 1000 of "10k"
-    of_scale: float = 1.0
-
-    @property
-    def slot(self) -> Slot:
-        return Slot(self.at, self.of, self.scale, self.of_scale)
-
-    @property
-    def named(self) -> bool:
-        return self.key is not None
-
-    @property
-    def counted(self) -> str:
-        """The word behind a count, in lower case: "batches", "samples"."""
-        hit = _WORDS.match(self.after.lstrip())
-        return hit[0].lower() if hit else ""
-
-
-def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
-    """The numbers ``[first, last)``, without clock times and dates."""
-    numbers: list[Number] = []
-    at = first
-    while at < last:
-        joint = texts[at + 1] if at + 1 < last else ""
-        if joint == ",":  # "0,52" with a decimal comma, or a list: nobody can tell
-            at = _end_of_list(texts, at, last)
-            continue
-        if joint in _JOINTS and (joint != "/" or (at + 2 < last and texts[at + 2] == "/")):
-            at = _end_of_chain(texts, at, last)
-            if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
-                numbers.append(Number(at - 1, None, None, texts[at]))
-        elif joint and (_FRACTION.fullmatch(joint) or _is_pair(texts, at)):
-            key, after = read_key(texts[at], first=at == 0), texts[at + 2]
-            numbers.append(Number(at, at + 1, key, after, read_scale(joint), read_scale(after)))
-            at += 2
-        else:
-            key, after = read_key(texts[at], first=at == 0), texts[at + 1]
-            numbers.append(Number(at, None, key, after, read_scale(after)))
-            at += 1
-    return numbers
-
-
-def _is_pair(texts: tuple[str, ...], at: int) -> bool:
-    """Whether a number and the one behind it are an epoch and their number: "Epoch: [1 | 164]"."""
-    if texts[at + 1].strip() != "|" or texts[at + 2].lstrip()[:1] != "]":
-        return False
-    words = _WORDS.findall(texts[at].lower())
-    return texts[at].rstrip().endswith("[") and bool(words) and words[-1] in EPOCHS
-
-
-def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
-    """The position behind the last number of 10:30:00 or 2026-01-02T10:30."""
-    while at + 1 < last and texts[at + 1] in _JOINTS:
-        at += 1
-    return at + 1
-
-
-def _end_of_list(texts: tuple[str, ...], at: int, last: int) -> int:
-    """The position behind the last number of 0,52 or 3,224,224."""
-    while at + 1 < last and texts[at + 1] == ",":
-        at += 1
-    return at + 1
+ITERATION_RANK = STEP_WORDS.index(ITERATIONS)
+NO_PART = Part("")
 
 
 class Builder:
@@ -123,14 +49,18 @@ class Builder:
         self.settings = 0
         self.measured = False  # some number of the line has the name of a measure
         self.prose = False
+        self.has_total = False  # some count of steps has its end: "STEP: 25/400, GLOBAL_STEP: 25"
         self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
+        self.is_plural_step = False  # "steps: 200"
         self.best = False  # some number before is the best so far
         self.ends: dict[str, int] = {}  # the numbers that may be the end of the step or epoch, by their names
         self.part = ""  # of a run that the last name with one named: "val" of "| val loss: 0.5 acc: 0.8"
-        self.scopes: dict[int, str] = {}  # of numbers within a dict of a dict: the name of the inner one
+        self.past: frozenset[int] = frozenset()  # the places of counts that tell where the best was
+        self.tells_of_past = False
+        self.parts: dict[int, Part] = {}  # by the place of a number, the part of a run that stands before it
 
     def take(self, number: Number) -> None:
         if number.key is not None:
@@ -138,19 +68,29 @@ class Builder:
             if self.best and not words.isdisjoint(OF_THE_BEST):
                 return  # "best acc 0.95 at epoch 17"
             self.best = self.best or "best" in words
+        if number.at in self.past and self._is_past(number):
+            self.tells_of_past = True
+            return
         if number.of is not None and not number.named and self._take_count(number):
             return
         if number.key is None:
             self._take_unnamed(number)
         elif (rank := self._step_rank(number.key)) is not None and "per" not in number.key.words:
             self._take_step(number, number.key, rank)
-        elif number.key.last.lower() in EPOCHS:
+        elif number.key.last.lower() in (EPOCHS if number.of is None else EPOCHS | EPOCH_COUNTS):
             self._take_epoch(number, number.key)
-        elif number.key.last.lower() in EPISODES and number.key.here() and self.episode is None:
+        elif _counts_episodes(number.key) and self.episode is None:
             self.episode = number
             self._note_role()
         else:
             self._take_value(number, number.key)
+
+    def _is_past(self, number: Number) -> bool:
+        """Whether a number names a step or an epoch, and the line has told neither of now."""
+        if number.key is None or self.step is not None or self.epoch is not None:
+            return False
+        word = number.key.last.lower()
+        return number.key.step_rank() is not None or word in EPOCHS or word in EPISODES
 
     def _step_rank(self, key: Key) -> int | None:
         rank = key.step_rank()
@@ -167,6 +107,7 @@ class Builder:
 
     def set_step(self, slot: Slot, rank: int, *, within: bool = False, samples: bool = False) -> None:
         self.step, self.step_rank, self.within, self.samples = slot, rank, within, samples
+        self.has_total = self.has_total or slot.of is not None
         self._note_role()
 
     def set_epoch(self, slot: Slot) -> None:
@@ -196,7 +137,7 @@ class Builder:
         return True
 
     def _take_step(self, number: Number, key: Key, rank: int) -> None:
-        if not key.here() or read_unit(number.after).bad:
+        if not key.here() or _is_time(number):
             return
         if (
             key.last.lower() in BATCHES
@@ -208,18 +149,21 @@ class Builder:
             self.settings += 1  # "lr=0.1, batch=32"
         elif rank < self.step_rank and (self.step_rank != POSITION_RANK or rank == GLOBAL_RANK):
             self.set_step(number.slot, rank)
+            self.is_plural_step = key.last.lower() in PLURAL_STEPS
 
     def _take_epoch(self, number: Number, key: Key) -> None:
-        if self.epoch is None and key.here() and not read_unit(number.after).bad:
+        if self.epoch is None and key.here() and not _is_time(number):
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:
-        scope = self.scopes.get(number.at, "")
-        name = _scoped(scope, key.name())
+        if key.last.lower() in PARTS and number.counted in SAMPLE_COUNTS:
+            return  # "train 60000 samples": a size
+        part = self.parts.get(number.at, NO_PART)
+        name = part.name(key.name())
         if len(key.words) > 1 and key.words[0].lower() in PARTS:
             self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
-        plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key.last)
+        plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key)
         self.loose, self.explicit = (
             self.loose or (not key.explicit and key.last.isalpha()),
             self.explicit or not plain,
@@ -235,7 +179,7 @@ class Builder:
             return
         unit = read_unit(number.after, name)
         if not unit.bad:
-            name = _scoped(scope, key.name(unit.name))
+            name = part.name(key.name(unit.name))
             self.add(Field(number.at, name, unit.factor, open_end=number.after == " "))
 
     def _take_unnamed(self, number: Number) -> None:
@@ -262,16 +206,21 @@ class Builder:
 
     def take_episode(self) -> bool:
         """Take the episode: the epoch if no other number is the step or the epoch, which this returns, else a value."""
+        is_rewarded = any(name.lower().endswith(("reward", "return")) for name in self.fields)
+        if self.is_plural_step and is_rewarded and (self.episode is not None or self.epoch is not None):
+            self.step = None  # "Episode 5, reward: 12.0, steps: 200" are those of the episode
         if self.episode is None or self.episode.key is None:
             return False
-        if self.step is self.epoch is None:
+        is_measured = any(map(is_measure, self.fields))
+        if self.step is self.epoch is None and (self.episode.key.last.lower() in EPISODES or is_measured):
             self.epoch = Slot(self.episode.at, self.episode.of)
             return True
         self._take_value(self.episode, self.episode.key)
         return False
 
     def add(self, field: Field) -> None:
-        if field.name in self.fields and self.part and is_measure(field.name):
+        is_named = field.name.lower().startswith(f"{self.part}_")
+        if field.name in self.fields and self.part and is_measure(field.name) and not is_named:
             field = field._replace(name=in_part(field.name, self.part))
         if field.name and len(self.fields) < MOST_VALUES:
             self.fields.setdefault(field.name, field)
@@ -283,17 +232,18 @@ def _ends_epochs(key: Key) -> bool:
     return key.last in ENDS_OF_EPOCHS and (key.last != "epochs" or WORDS_OF_A_NUMBER.issuperset(words))
 
 
-def _scoped(scope: str, name: str) -> str:
-    """The name of a value in an inner dict: a training and its evaluation have metrics of their own."""
-    word = scope.lower()
-    is_part = (word in EVALUATION or word in TRAINING) and not name.lower().startswith(word)
-    return f"{word}_{name}" if is_part else name
+def _counts_episodes(key: Key) -> bool:
+    word = key.last.lower()
+    return (word in EPISODES or word in ROUNDS) and key.here()
 
 
-def _is_often_measured(word: str) -> bool:
-    return is_measure(word) or word.lower() in OFTEN_MEASURED
+def _is_time(number: Number) -> bool:
+    """Whether a number has a unit that no count has: "for 1 epoch 45.12 sec"."""
+    unit = read_unit(number.after)
+    return unit.bad or unit.name in ("s", "ms", "us")
 
 
-def in_part(name: str, part: str) -> str:
-    """The name of a value of this evaluation."""
-    return name if any(word in name.lower() for word in EVALUATION) else f"{part}_{name}"
+def _is_often_measured(key: Key) -> bool:
+    """Whether a name needs no sign before its value; of a part of a run, where nothing else is called so."""
+    word = key.last.lower()
+    return is_measure(word) or word in OFTEN_MEASURED or (not key.before and word in PARTS)

@@ -1,15 +1,24 @@
 """The meaning of a line's shape."""
 
 import re
-from collections.abc import Mapping
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
-from orchestrator.agent.telemetry.roles import GLOBAL_RANK, Builder, in_part, numbers_of
+from orchestrator.agent.telemetry.numbers import numbers_of
+from orchestrator.agent.telemetry.parts import in_part, parts_of
+from orchestrator.agent.telemetry.past import named_best, past_counts
+from orchestrator.agent.telemetry.roles import GLOBAL_RANK, ITERATION_RANK, Builder
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
-from orchestrator.agent.telemetry.vocabulary import EVALUATION, OFTEN_MEASURED, PARTS, TRAINING, is_measure
+from orchestrator.agent.telemetry.vocabulary import (
+    EVALUATION,
+    FOREIGN_COUNTS,
+    OFTEN_MEASURED,
+    PARTS,
+    TRAINING,
+    is_failure,
+    is_measure,
+)
 
-_SCOPE = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"loss": 0.5}
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
     r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
@@ -17,6 +26,7 @@ _NOISE = re.compile(
 )
 _PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
 _LOG_PREFIX = re.compile(
+    r"(?:[IWEF]\d{4} [^\]]{0,160}\])?"  # "I0101 10:00:00.123456  1234 solver.cpp:414]" of glog
     r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?"
     # "[__main__][INFO]" of Hydra
     rf"(?:\[(?!(?i:{_PARTS_OF_A_RUN})\])[A-Za-z_][\w.]{{0,79}}\]\s{{0,2}}){{0,2}}"
@@ -32,21 +42,32 @@ _EVALUATES_BEHIND = re.compile(
     re.IGNORECASE,
 )
 _HINT = re.compile(
-    r"step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|[eé]tape|\bpaso\b|lote|轮|步|迭代|批次|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    "|".join(FOREIGN_COUNTS)
+    + r"|step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|etape|\bpaso\b|lote|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
 # "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
 _THING = r"(?:checkpoints?|ckpt|models?|weights|states?|snapshot|pretrained|parameters|optimizer)"
-_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt|charg[eé]e?|cargad[oa])(?![\w/])"
+_LOADED = r"(?<![\w/.])(?:loaded|restored|resum(?:e|ed|ing)|restoring|geladen|fortgesetzt|wiederhergestellt|charg[eé]e?|cargad[oa]|загружен\w{0,2})(?![\w/])"
 _TELLS_OF_LOADING = re.compile(
-    rf"{_LOADED}|加载|恢复|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b",
+    rf"{_LOADED}|加载|恢复|불러|로드|読み込|(?<![\w/.])load(?:ing|_\w{{1,30}})?\s(?:[\w-]{{1,20}}\s){{0,2}}{_THING}\b",
     re.IGNORECASE,
 )
 _LOADED_BEHIND = re.compile(
-    rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
+    r"(?:加载|恢复|載入|загружен\w{0,2} )[^|\x01]{0,12}(?:检查点|模型|权重|檢查點|чекпоинт|модель|checkpoint)|"
+    rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}",
+    re.IGNORECASE,
 )
+# "Accuracy of the network on the 10000 test images: 55 %"
+_ACCURACY = re.compile(
+    r"\W{0,8}(?:\w{1,12}\s)?accuracy of (?:the|our|this) (?:network|net|model|classifier)\b[^\x01:]{0,60}(?:\x01[^\x01:]{0,60})?"
+    r"(?::|\bis)\s{0,3}\x01\s?(%?)\W{0,3}",
+    re.IGNORECASE,
+)
+_HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
+_BEFORE_MEASURES = frozenset({"time", "time_s", "lr", "learning_rate"})  # "Time: 12.3 train_loss: 0.5"
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
 
@@ -60,12 +81,24 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
         whole = NUMBER.join(texts)
     if len(texts) == 1 or not (_HINT.search(whole) or any(map(is_measure, _NAMES.findall(whole, 0, 600)))):
         return None
-    return _read_line(texts, whole)
+    return _read_accuracy(texts, whole) or _read_line(texts, whole)
+
+
+def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
+    """The meaning of a sentence that many tutorials end with; the number of images is no metric."""
+    hit = _ACCURACY.fullmatch(whole.strip())
+    if hit is None:
+        return None
+    words = _WORDS.findall(whole.lower())
+    part = next((word for word in words if word in EVALUATION), None)
+    part = part or next((word for word in words if word in TRAINING), None)
+    name = f"{part}_accuracy" if part else "accuracy"
+    return Layout(Kind.VALUES, (Field(len(texts) - 2, f"{name}_percent" if hit[1] else name),))
 
 
 def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     builder = Builder()
-    builder.scopes = _scopes_of(texts) if whole.count("{") > 1 else {}
+    builder.parts, builder.past = parts_of(texts, whole), past_counts(texts)
     for number in read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     builder.take_ends()
@@ -81,8 +114,10 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
     fields = _share_part(fields, texts)
+    if builder.tells_of_past and builder.step is builder.epoch is None:
+        fields = named_best(fields)
     # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
-    if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
+    if builder.epoch or (builder.step and (fields or builder.has_total or _is_headline(builder, line))):
         if _tells_of_loading(builder, texts, alone=not fields):
             return None
         counts_all = builder.step_rank == GLOBAL_RANK
@@ -91,9 +126,24 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
             evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
         )  # fmt: skip
+    measured = [field.name for field in fields if is_measure(field.name)]
+    if measured and all(map(is_failure, measured)):
+        return None  # "Error: 404"
     if fields and (printed_dict or _only_measures(builder, rest)):
-        return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
+        return Layout(Kind.VALUES, _of_first_part(fields, rest), printed_dict=printed_dict)
     return None
+
+
+def _of_first_part(fields: tuple[Field, ...], rest: str) -> tuple[Field, ...]:
+    """Name the evaluation with which a line begins: "Test net output #0: accuracy = 0.97"."""
+    first = _WORDS.match(rest.lstrip())
+    if first is None or first[0].lower() not in EVALUATION:
+        return fields
+    part = first[0].lower()
+    return tuple(
+        field._replace(name=in_part(field.name, part)) if is_measure(field.name) else field
+        for field in fields
+    )
 
 
 def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Field, ...]:
@@ -116,19 +166,9 @@ def _only_evaluates(fields: tuple[Field, ...]) -> bool:
     return bool(measured) and all(not EVALUATION.isdisjoint(_WORDS.findall(name)) for name in measured)
 
 
-def _scopes_of(texts: tuple[str, ...]) -> dict[int, str]:
-    """By the place of a number within a dict of a dict, the name of the inner dict: ``{"eval": {"loss": 0.5}}``."""
-    found: dict[int, str] = {}
-    opened: list[str] = []
-    for at, text in enumerate(texts[:-1]):
-        for name, brace in _SCOPE.findall(text):
-            if brace != "}":
-                opened.append(name)
-            elif opened:
-                opened.pop()
-        if opened and opened[-1]:
-            found[at] = opened[-1]
-    return found
+def _is_headline(builder: Builder, line: str) -> bool:
+    """Whether a line is nothing but the count of an iteration: "----- Iteration #3 -----"."""
+    return builder.step_rank == ITERATION_RANK and _HEADLINE.fullmatch(line) is not None
 
 
 def _has_units(builder: Builder) -> bool:
@@ -167,20 +207,16 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     ended = place is None or place.of is None
     words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
     part = next((word for word in words if word in EVALUATION), "val")
-    fields = tuple(field._replace(name=in_part(field.name, part)) for field in builder.fields.values())
+    named = [field for field in builder.fields.values() if field.name.lower() != part]  # "Test 0, loss: 1.7"
+    fields = tuple(field._replace(name=in_part(field.name, part)) for field in named)
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)
-
-
-def of_part(values: Mapping[str, float], part: str) -> dict[str, float]:
-    """The values of an evaluation under names that say so."""
-    return {in_part(name, part): value for name, value in values.items()}
 
 
 def _only_measures(builder: Builder, rest: str) -> bool:
     """Whether a line has only measures: ``val loss: 0.5, acc: 0.9``."""
     if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
         return False
-    first = next(iter(builder.fields))
+    first = next((name for name in builder.fields if name.lower() not in _BEFORE_MEASURES), "")
     return is_measure(first) and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4

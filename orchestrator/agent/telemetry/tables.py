@@ -12,6 +12,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     GLOBAL_STEPS,
     HEADERS,
     ITERATIONS,
+    ROUNDS,
     STEPS,
     is_value,
 )
@@ -25,7 +26,8 @@ _EDGE = re.compile("[|\u2502\u2503]")
 _GAP = re.compile(r"\s{2,}|\t")
 _BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
 _ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs,]*+")
-_BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?:\d{{1,3}}|{NUMBER})%.*|{BAR}.*")
+# "mAP50-95): 100%|####", never the "23%  |" of a cell
+_BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?<![\d.])(?:\d{{1,3}}|{NUMBER})%(?:\||\s?[━╸{BAR}]).*|{BAR}.*")
 _CELL_NUMBER = re.compile(
     r"[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE
 )
@@ -153,7 +155,7 @@ def _read_columns(names: list[str], cells: list[str]) -> TableRow:
         if word in EPOCHS or word == "e":
             row.epoch = number
             row.total_epochs = int(last) if slash and last.isascii() and last.isdigit() else None
-        elif word in EPISODES:
+        elif word in EPISODES or word in ROUNDS:
             row.episode = number
         elif rank is not None and not name.startswith(("eval/", "val/")):
             if rank < ranks and number.is_integer():

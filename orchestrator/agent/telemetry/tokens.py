@@ -51,9 +51,12 @@ _PROGRESSBAR2 = re.compile(r"(?:\d{1,3}|N/A)% \((\d{1,18}) of (\d{1,18})\) \|[^|
 _FULL_WIDTH = str.maketrans(
     "\uff1a\uff0c\uff08\uff09\uff1d\uff5c\uff1b\u3000\u3001\u3010\u3011\uff05", ":,()=|; ,[]%"
 )
-# Chinese is written without spaces: "第3/10轮" is "轮次 3/10", "损失0.42" is "损失 0.42".
-_ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|步|epoch)")
-_BEFORE_NUMBER = re.compile(r"([\u3400-\u9fff])(?=[-+]?\.?\d)")
+# Chinese and Japanese are written without spaces: "第3/10轮" is "轮次 3/10", "损失0.42" is "损失 0.42".
+_ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|輪|步|epoch|エポック|ステップ)")
+_BEFORE_NUMBER = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3])(?=[-+]?\.?\d)")
+# "epoch3: loss" is "epoch 3: loss", never a part of a path
+_GLUED = re.compile(r"(?<![\w/.-])([Ee]poch|[Ss]tep|[Ii]ter)(?=\d{1,18}(?![\w-]|/\D|\.\w))")
+_MAYBE_GLUED = re.compile(r"(?:poch|tep|iter)\d")  # several times as fast
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 
@@ -85,7 +88,7 @@ def behind_bar(line: str) -> tuple[str, str] | None:
 
 def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
     """The shape of a line and its numbers as written; the shape has one text more than there are numbers."""
-    if "%|" in line or "% |" in line:
+    if ("%|" in line or "% |" in line) and line.lstrip()[:1] != "|":  # else it is a row of a table
         line = _TQDM_BAR.sub(f"%{BAR}", line)
     elif "━" in line:
         line = _LINE_BAR.sub(f"{BAR} ", line)
@@ -99,6 +102,8 @@ def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
         line = _DRAWN_BAR.sub(f"{BAR} ", line, 1)
     if "  " in line:
         line = _PADDING.sub(" ", line)
+    if _MAYBE_GLUED.search(line) is not None:
+        line = _GLUED.sub(r"\1 ", line)
     odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)
     parts = (_SPLIT_ODD if odd else _SPLIT).split(line, MOST_NUMBERS)
     texts, numbers = parts[::2], parts[1::2]

@@ -5,12 +5,24 @@ from itertools import pairwise
 
 from orchestrator.agent.telemetry.keys import read_key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
-from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder, Number
-from orchestrator.agent.telemetry.vocabulary import EPOCHS, NOT_OF_NOW, TRAINING, is_measure
+from orchestrator.agent.telemetry.numbers import Number
+from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder
+from orchestrator.agent.telemetry.vocabulary import (
+    EPISODES,
+    EPOCHS,
+    EVALUATION,
+    NOT_OF_NOW,
+    TRAINING,
+    is_measure,
+)
 
 _NAME_AT_COUNT = re.compile(
     r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
 )
+
+_REMARK = re.compile(r"\s?\([^()]{1,40}\)$")  # "loss (for one batch) at step 0: 2.3"
+_LEADS_ON = re.compile(r",\s[^\W\d]")
+_BESIDE_COUNT = re.compile(r"[\s:|,()\[\]-]{1,6}")  # between a count and a name
 
 
 def _read_brackets(
@@ -22,7 +34,7 @@ def _read_brackets(
         if not before.endswith("["):
             continue
         joint = number.after.replace(" ", "")
-        if number.of is not None and after.of is not None and joint == "][":
+        if number.of is not None and after.of is not None and joint in ("][", ","):
             builder.set_epoch(Slot(number.at, number.of))  # "[0/1][12/16] Loss_D: 0.76" of DCGAN
             builder.set_step(Slot(after.at, after.of), POSITION_RANK, within=True)
             return numbers[index + 2 :]
@@ -30,7 +42,7 @@ def _read_brackets(
             measured
             and number.of is after.of is None
             and before == "["
-            and number.after == ", "
+            and number.after in (", ", " ")
             and after.after[:1] == "]"
         ):
             builder.set_epoch(number.slot)  # "[1,  2000] loss: 2.204" of many tutorials
@@ -70,7 +82,7 @@ def _read_behind_count(
     hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
     if hit is None or value.at != count.at + 1 or value.of is not None:
         return None
-    key = read_key(f"{hit[1]}:", first=count.at == 0)
+    key = read_key(f"{_REMARK.sub('', hit[1])}:", first=count.at == 0)
     if (
         texts[value.at].strip() not in (":", "=", "is")
         or key is None
@@ -90,6 +102,32 @@ def _read_behind_count(
         builder.explicit = True
         builder.add(Field(value.at, key.name(unit.name), unit.factor))
     return []
+
+
+def _read_epoch_and_position(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
+    """Take "Train: 1/80 (1%) [50/928 (5%)] Loss: 1.2" of OpenPCDet; returns the numbers behind it, else all."""
+    first = numbers[0]
+    for index, number in enumerate(numbers[1:], 1):
+        if number.named:
+            break
+        if number.of is not None and texts[number.at].rstrip().endswith("["):
+            builder.set_epoch(first.slot)
+            builder.set_step(number.slot, POSITION_RANK, within=True)
+            return numbers[index + 1 :]
+    return numbers
+
+
+def _leads_to_measure(first: Number, second: Number) -> bool:
+    """Whether the name of what is measured stands right behind a count, with a sign between name and value."""
+    key = second.key
+    if key is None or not key.explicit or second.of is not None:
+        return False
+    if not is_measure(key.last) and (key.last.lower() not in EPISODES or first.of is None):
+        return False  # "39/50000: episode: 2, episode reward: 26.0" of Keras-RL
+    if not EVALUATION.isdisjoint(word.lower() for word in key.words):
+        return False  # "100 Test Acc = 61.1%": the number of tests
+    is_next = second.at == (first.at if first.of is None else first.of) + 1
+    return is_next and _BESIDE_COUNT.fullmatch(first.after.partition(key.words[0])[0]) is not None
 
 
 def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
@@ -117,6 +155,10 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
     if measured and not start and first.of is None and first.after.startswith(" | "):
         builder.set_step(first.slot, NO_RANK - 1)  # "000100 | 12.3ms/step | loss: 0.5"
         return numbers[1:]
+    if not start and not first.named and _leads_to_measure(first, second):
+        # "0 [D loss: 0.7, acc.: 43%]", "10/200: loss = 0.5", below a heading of the epoch "1/16, train_loss: 0.6"
+        builder.set_step(first.slot, NO_RANK - 1, within=first.of is not None)
+        return numbers[1:]
     words = [word.lower() for word in first.key.words] if first.key is not None else []
     if (
         len(words) == 1
@@ -128,6 +170,14 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
         # "Train: 0 [  50/1251 (  4%)]" of timm, "Train: [0][50/1251]"
         builder.set_epoch(Slot(first.at, None))
         return numbers[1:]
+    if len(words) == 1 and words[0] in TRAINING and _LEADS_ON.match(first.after) and measured:
+        builder.set_epoch(first.slot)  # "Train 0, loss: 1.9" of DGCNN
+        return numbers[1:]
+    if len(words) == 1 and words[0] in TRAINING and first.of is not None:
+        return _read_epoch_and_position(builder, numbers, texts)
+    if words == ["epoch"] and second is last and second.of is not None and texts[second.at] == " (":
+        builder.set_epoch(Slot(first.at, second.of))  # "Epoch 1 (1/200):", a headline
+        return []
     if words == ["train", "epoch"] and second.of is not None and second.after == " (":
         builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples
     if words == ["training", "epoch"] and second.of is not None and second.after.startswith("]\tLoss"):
@@ -136,6 +186,7 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
         first.named
         and measured
         and last.of is not None
+        and last.of == len(texts) - 2
         and texts[last.at].rstrip().endswith("[")
         and texts[-1] == "]"
     ):

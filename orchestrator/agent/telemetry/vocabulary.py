@@ -8,13 +8,16 @@ def _words(text: str) -> frozenset[str]:
 
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
-GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
-STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步")
-ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数")
-BATCHES = _words("batch minibatch batch_idx lote 批次")
+GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
+STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
+ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数 итерация")
+BATCHES = _words("batch minibatch batch_idx batch_id lote 批次 배치 バッチ батч")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
-EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮")
-EPISODES = _words("episode")  # they count as epochs only where a line names neither a step nor an epoch
+EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮 輪 輪次 에포크 에폭 エポック эпоха")
+EPISODES = _words(
+    "episode 에피소드 エピソード эпизод"
+)  # they count as epochs only where a line names neither a step nor an epoch
+ROUNDS = _words("round game generation gen")  # like episodes, but only beside what is measured
 # Where a count stands in the same line, its end.  "total_steps" are also the steps done so far, of reinforcement learning.
 ENDS_OF_STEPS = _words("max_steps max_iters num_steps num_training_steps num_train_steps total_train_steps")
 ENDS_OF_GLOBAL_STEPS = ENDS_OF_STEPS | _words("total_steps")
@@ -24,9 +27,9 @@ WORDS_OF_A_NUMBER = _words("total max num number of train training n")  # "Numbe
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
 )
-NOT_HERE |= _words("until since by")
+NOT_HERE |= _words("until since by over")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
-NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳")
+NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳 최고 лучшая лучший")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
 # "Lowest loss at step 100: 0.2" tells of an earlier step, or of a bound.
 NOT_OF_NOW = _words(
@@ -47,11 +50,14 @@ EVALUATION = _words(
 )
 EVALUATION |= _words("predict prediction predicting inference sanity cv validierung evaluierung")
 EVALUATION |= _words("validación validacion validação prueba évaluation evaluación 验证 测试 验证集 测试集")
+EVALUATION |= _words("驗證 測試 검증 테스트 평가 検証 テスト 評価 валидация тест")
 TRAINING = _words("train training learning fit fitting trn trainiere")
-TRAINING |= _words("entraînement entrenamiento treinamento 训练")
+TRAINING |= _words("entraînement entrenamiento treinamento 训练 訓練 훈련 학습 学習 обучение")
 PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
-BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running")
+BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running best lowest highest")
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
+JOINING = _words("and with or then")  # before a name: "and val loss: 0.5"
+NUMBERINGS = _words("num number no nr")  # behind a counter: "Episode Num: 1"
 LEVELS = _words("info debug warning error root notice level")
 
 # Other bars are not the training's: "Map", "Loading checkpoint shards", "Downloading".
@@ -64,7 +70,7 @@ TRAINING_BARS = (
 )
 PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
-NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
+NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed")
 STEP_RATES = STEP_COUNTS
 
 # What people measure.  A line without a step counts only if it has such a name; its values belong to the last step.
@@ -75,11 +81,12 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia fitness precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
-_FOREIGN_MEASURES |= _words("损失 准确率 精度")
+_FOREIGN_MEASURES |= _words("损失 准确率 精度 損失 準確率 正解率 손실 로스 정확도 보상")
+_FOREIGN_MEASURES |= _words("потери точность ошибка награда")
 MEASURES |= _FOREIGN_MEASURES
 RATIOS = _words("acc accuracy correct top1 top5")  # "Accuracy: 9856/10000"
 
@@ -102,7 +109,7 @@ NOT_VALUES = (SETTINGS - OFTEN_MEASURED) | _words(
     "rank pid line gpu cuda dataloader v_num version node worker eta remaining"
 )
 NOT_VALUES |= _words(
-    "of in at to for on by from with and or than is was after about took a the size instances images id"
+    "client clients trial fold of in at to for on by from with and or than is was after about took a the size instances images id"
 )
 NOT_VALUES |= _words(
     "over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
@@ -119,10 +126,11 @@ NOT_VALUE_ENDS = (
     "_step",
     "_steps",
     "_epoch",
+    "_round",
 )
 
 # The first column of a table of metrics.
-HEADERS = EPOCHS | EPISODES | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+HEADERS = EPOCHS | EPISODES | ROUNDS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
@@ -163,10 +171,15 @@ _SHORTEST = {
 }
 HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
 # Looked for only in lines with letters that English does not have, which are few.
-_FOREIGN_COUNTS = (word for words in (EPOCHS, *STEP_WORDS) for word in words if not word.isascii())
-FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *sorted(_FOREIGN_COUNTS), "paso ")
+FOREIGN_COUNTS = sorted(
+    word for words in (EPOCHS, EPISODES, *STEP_WORDS) for word in words if not word.isascii()
+)
+FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *FOREIGN_COUNTS, "paso ")
 
 _PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
+_OF_ERRORS = _words(
+    "mean average avg absolute squared square relative rms l1 l2 classification prediction reconstruction top1 top5"
+)
 MEASURE_ENDS = (
     "loss",
     "accuracy",
@@ -174,9 +187,28 @@ MEASURE_ENDS = (
     "genauigkeit",
     "损失",
     "准确率",
+    "損失",
+    "準確率",
+    "正解率",
+    "손실",
+    "정확도",
 )  # "Validierungsverlust" is one word
 _NOT_MEASURED = frozenset(
-    {"scale", "weight", "weights", "coef", "coeff", "lambda", "fn", "func", "type", "smoothing", "threshold"}
+    {
+        "code",
+        "functions",
+        "scale",
+        "weight",
+        "weights",
+        "coef",
+        "coeff",
+        "lambda",
+        "fn",
+        "func",
+        "type",
+        "smoothing",
+        "threshold",
+    }
 )
 
 
@@ -193,6 +225,17 @@ def is_measure(name: str) -> bool:
     )
 
 
+def is_failure(name: str) -> bool:
+    """Whether a name may tell of what went wrong: "error: 404"; "validation error" is measured."""
+    parts = _PARTS_OF_NAME.split(name.lower())
+    return "error" in parts and PARTS.union(_OF_ERRORS).isdisjoint(parts)
+
+
+def is_counter(word: str) -> bool:
+    """Whether a word, in lower case, names steps, epochs or episodes."""
+    return word in EPOCHS or word in EPISODES or any(word in words for words in STEP_WORDS)
+
+
 def is_setting(name: str) -> bool:
     """Whether a name is that of an argument and is never measured."""
     word = name.lower()
@@ -203,7 +246,8 @@ def is_value(name: str) -> bool:
     """Whether a number of this name may be a metric."""
     word = name.lower()
     if word in NOT_VALUES or (
-        word.startswith(NOT_VALUE_STARTS) and not word.endswith(("tokens", "loss", "norm"))
+        word.startswith(NOT_VALUE_STARTS)
+        and not word.endswith(("tokens", "loss", "norm", "reward", "return", "score"))
     ):
         return False
     return not word.endswith(NOT_VALUE_ENDS) or is_measure(word)
