@@ -122,7 +122,28 @@ def test_no_text_stops_the_reader(line):
     LineParser().feed(line)
 
 
-PIECES = ["step ", "epoch ", "fold ", "Trial ", " finished with value: ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[CV2] fit on fold v2",
+        "% |+%|1/2",
+        "step 1e910k/10 loss 0.5",
+        "step \x01 loss \x01 acc = 0.5 Namespace(a=1)",
+    ],
+)
+def test_odd_lines_do_not_stop_the_reader(line):
+    LineParser().feed(line)
+
+
+def test_a_row_with_a_number_of_epochs_of_many_digits_does_not_stop_the_reader():
+    row = f"1/{'9' * 5000} 1 2 3 4 640: 100%|###| 8/8 [00:05<00:00, 1.5it/s]"
+
+    assert (
+        last_of(f"Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n{row}").total_epochs is None
+    )
+
+
+PIECES = ["step ", "epoch ", "fold ", "Trial ", " finished with value: ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train ", "[CV", "% |", "k", "\x01"]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
