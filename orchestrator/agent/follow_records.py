@@ -4,11 +4,12 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from berth.metric_names import is_loss
+from orchestrator.agent.run_values import storable_text
 from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, ParsedBatch
 from orchestrator.agent.telemetry.progress import STEP
 from orchestrator.agent.telemetry.record_files import (
@@ -27,6 +28,8 @@ MOST_BYTES_A_POLL = 256 << 10
 MOST_FILE_BYTES = 256 << 20  # what is behind them is not read
 MOST_FOLLOWED = 4
 MOST_EARLIER = 64  # files of before the attempt whose size is kept for an agent that starts again
+MOST_OPENED = 200  # in one search; the others that have grown wait for the next
+MOST_REMEMBERED = 20_000  # files, above which those that are gone are forgotten
 _ENDS_OF_A_LINE = 2  # newlines between which, in what is new of a file, is a whole line
 
 
@@ -52,6 +55,7 @@ class RecordFiles:
         self._sizes: dict[str, int] = {}
         self._lines: dict[str, int] = {}  # of those that have grown, but perhaps by no line
         self._earlier = dict(earlier or {})  # where those end that were there before the attempt
+        self._opened_count = 0  # files in this search
         self.more = False  # more than one read's bytes wait
         # By path relative to the job's folder.
         self.files = {name: RecordFile.of_json(state) for name, state in (stored or {}).items()}
@@ -107,12 +111,24 @@ class RecordFiles:
         if len(self.files) >= MOST_FOLLOWED or (now_s - self.searched_s < self._wait_s and not is_last):
             return
         self.searched_s, self._is_over = now_s, at_end
-        is_new = False
-        found = find_files([self._job.output, self._job.work])
+        is_new, self._opened_count = False, 0
+        found = {
+            path.relative_to(self._job.root).as_posix(): seen
+            for path, seen in find_files([self._job.output, self._job.work]).items()
+        }
         # The newest first: they are most likely those of an earlier attempt.
-        for path, seen in sorted(found.items(), key=lambda each: -each[1].st_mtime):
-            is_new = self._look_at(path.relative_to(self._job.root).as_posix(), seen) or is_new
+        for name, seen in sorted(found.items(), key=lambda each: -each[1].st_mtime):
+            if storable_text(name) == name:
+                is_new = self._look_at(name, seen) or is_new
+        if len(self._sizes) > MOST_REMEMBERED:
+            self._forget_all_but(found)
         self._wait_s = SEARCH_EVERY_S if is_new else min(2 * self._wait_s, LONGEST_WAIT_S)
+
+    def _forget_all_but(self, names: Collection[str]) -> None:
+        """Forget files that are gone: a script may make and remove some all the time."""
+        for by_name in (self._sizes, self._lines, self._earlier):
+            for name in by_name.keys() - names:
+                del by_name[name]
 
     def _look_at(self, name: str, seen: os.stat_result) -> bool:
         """Follow a file if it gained a line; whether it is new or has just grown."""
@@ -133,6 +149,9 @@ class RecordFiles:
             return True
         if seen.st_size == before or seen.st_mtime < self._since_s:
             return False
+        if self._opened_count >= MOST_OPENED:
+            return True
+        self._opened_count += 1
         head = self._read_plain(name, 0, MOST_BYTES_A_POLL)
         if b"\n" not in head[: LONGEST_LINE_BYTES + 1] and len(head) <= LONGEST_LINE_BYTES:
             return False

@@ -41,6 +41,13 @@ def test_the_file_of_a_trainer_gives_its_rows(name, lines, unit, rows):
 
 
 @pytest.mark.parametrize(
+    "line", [b"step,loss\r 10%, 1 of 9", b"\xff\xfe", b"", b'"' * 100, b"\0,\0", b"," * 60_000]
+)
+def test_a_first_line_of_another_kind_does_not_stop_the_search(line):
+    assert open_record_file(PurePosixPath("train.log"), line) is None
+
+
+@pytest.mark.parametrize(
     "line", [b"1,2", b"x,y,z", b'{"step": 1', b"\xff\xfe", b"", b"9" * 100_000, b'"' * 100, b"1e999,0.5,0.5"]
 )
 def test_no_line_stops_the_reader(line):

@@ -189,9 +189,7 @@ def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
     else:
         text = first.decode("utf-8-sig", "replace").strip()
         state.delimiter = max(_DELIMITERS, key=text.count)
-        names = state.header = [
-            name.strip() for name in next(csv.reader([text], delimiter=state.delimiter), [])
-        ]
+        names = state.header = [name.strip() for name in _split(text, state.delimiter)]
         state.offset = len(first) + 1
     counts_steps = any(_rank(name) is not None for name in names)
     has_place = counts_steps or any(_word(name) in EPOCHS for name in names)
@@ -211,10 +209,7 @@ def _cells(line: bytes, state: RecordFile) -> Cells:
     """What a row holds; nothing if it is of another form."""
     if not state.delimiter:
         return _json_cells(line.removeprefix(_BOM))
-    try:
-        cells = next(csv.reader([line.decode(errors="replace").strip("\r")], delimiter=state.delimiter), [])
-    except csv.Error:
-        return Cells({})
+    cells = _split(line.decode(errors="replace").strip("\r"), state.delimiter)
     if len(cells) != len(state.header):
         return Cells({})
     if [cell.strip() for cell in cells] == state.header:
@@ -222,6 +217,14 @@ def _cells(line: bytes, state: RecordFile) -> Cells:
     row = dict(zip(state.header, cells, strict=True))
     numbers = ((name, _number(cell)) for name, cell in row.items())
     return Cells({name: number for name, number in numbers if number is not None}, _part(row))
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    """The cells of a line of CSV; none if it is another text, such as a bar with carriage returns."""
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _json_cells(line: bytes) -> Cells:
