@@ -24,7 +24,7 @@ from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics.writer import Point
 
 SEARCH_EVERY_S, LONGEST_WAIT_S = 2.0, 60.0
-MOST_BYTES_A_POLL = 256 << 10
+MOST_BYTES_A_POLL = 256 << 10  # of all files; the last one may go beyond
 MOST_FILE_BYTES = 256 << 20  # what is behind them is not read
 MOST_FOLLOWED = 4
 MOST_EARLIER = 64  # files of before the attempt whose size is kept for an agent that starts again
@@ -89,10 +89,14 @@ class RecordFiles:
     def read(self, batch: ParsedBatch, sources: Sources, now: float, *, at_end: bool = False) -> bool:
         """Add new rows to ``batch``; whether there were any."""
         self._search(at_end)
-        self.more, is_new = False, False
+        self.more, is_new, budget_bytes = False, False, MOST_BYTES_A_POLL
         for name in list(self.files):
+            if budget_bytes <= 0:
+                self.more = True
+                break
             lines = self._new_lines(name, at_end=at_end)
-            file = self.files[name]
+            budget_bytes -= sum(len(line) + 1 for line in lines)
+            file = self.files[name] = self.files.pop(name)  # the others come first the next time
             for row in file.read(lines):
                 is_new = True
                 for metric, value in row.values.items():

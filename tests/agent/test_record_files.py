@@ -564,3 +564,22 @@ def test_files_that_a_script_makes_and_removes_are_forgotten(run, home, monkeypa
                 path.unlink()
 
     assert set(files.earlier) == {f"work/4-{number}.json" for number in range(10)}
+
+
+def test_long_files_are_read_in_turns(run, home, monkeypatch):
+    monkeypatch.setattr(follow_records, "SEARCH_EVERY_S", 0.0)
+    files = follow_records.RecordFiles(home.job(run.job_id), 0.0, None)
+    paths = {name: home.job(run.job_id).work / f"{name}.csv" for name in ("a", "b", "c")}
+    for name, path in paths.items():
+        grow(path, f"step,loss_{name}", "0,1")
+    files.read(ParsedBatch(), Sources({}), 0.0)
+    for path in paths.values():
+        grow(path, *(f"{step},1" for step in range(1, 40_000)))
+    turns = []
+    while not turns or files.more:
+        batch = ParsedBatch()
+        files.read(batch, Sources({}), 0.0)
+        turns.append([point.name for point in batch.points])
+
+    assert all(len(set(names)) <= 2 for names in turns)
+    assert sum(map(len, turns)) == 3 * 40_000

@@ -13,10 +13,17 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, as_number, decode, short_name
+from orchestrator.agent.telemetry.metric_lines import (
+    LONGEST_LINE_BYTES,
+    NAME_BYTES,
+    as_number,
+    decode,
+    short_name,
+)
 from orchestrator.agent.telemetry.progress import EPOCH, STEP, Progress
 from orchestrator.agent.telemetry.roles import in_part
 from orchestrator.agent.telemetry.tokens import to_float
@@ -41,6 +48,8 @@ _NO_VALUES = frozenset({"time", "class", "wall_time", "walltime", "elapsed", "in
 _PART_COLUMNS = frozenset({"phase", "split", "mode", "subset", "stage"})  # "train" and "val" rows in one file
 _LAST_EPOCH = 10**7  # what is above are seconds since 1970
 _BOM = b"\xef\xbb\xbf"
+# What the name of a column says: to work it out for each cell takes ten times as long as to read the cell.
+_remembered = lru_cache(maxsize=4 * MOST_COLUMNS)
 
 
 class Cells(NamedTuple):
@@ -99,9 +108,8 @@ class RecordFile:
             return None
         values = {}
         for column, number in cells.numbers.items():
-            part = self.part or cells.part
-            name = in_part(short_name(column), part) if part else short_name(column)
-            if not _is_metric(column) or place <= self.last.get(name, -1):
+            name = _metric_of(column, self.part or cells.part)
+            if not name or place <= self.last.get(name, -1):
                 continue
             if self.header and math.isnan(number) and (name not in self.last or _evaluates(name)):
                 continue  # not measured so far, or not in this epoch
@@ -143,6 +151,13 @@ class RecordFile:
         return progress.move(progress.count_base + step, None)[0]
 
 
+@_remembered
+def _metric_of(column: str, part: str) -> str:
+    """The name of a column's metric, which is of this part of a run; empty if it holds something else."""
+    return (in_part(short_name(column), part) if part else short_name(column)) if _is_metric(column) else ""
+
+
+@_remembered
 def _evaluates(name: str) -> bool:
     """Whether a metric is of an evaluation, which not every epoch has: ``val_loss``."""
     return any(word in EVALUATION for word in re.split(r"[^a-z]+", name.lower()))
@@ -215,7 +230,7 @@ def _cells(line: bytes, state: RecordFile) -> Cells:
     if [cell.strip() for cell in cells] == state.header:
         state.has_begun_again = True
     row = dict(zip(state.header, cells, strict=True))
-    numbers = ((name, _number(cell)) for name, cell in row.items())
+    numbers = ((name, _number(cell)) for name, cell in row.items() if len(name) <= NAME_BYTES)
     return Cells({name: number for name, number in numbers if number is not None}, _part(row))
 
 
@@ -228,7 +243,8 @@ def _split(text: str, delimiter: str) -> list[str]:
 
 
 def _json_cells(line: bytes) -> Cells:
-    row = dict(list((decode(line) or {}).items())[:MOST_COLUMNS])
+    values = itertools.islice((decode(line) or {}).items(), MOST_COLUMNS)
+    row = {name: value for name, value in values if len(name) <= NAME_BYTES}
     numbers = ((name, as_number(value)) for name, value in row.items())
     return Cells({name: number for name, number in numbers if number is not None}, _part(row))
 
@@ -254,10 +270,12 @@ def _number(cell: str) -> float | None:
         return None
 
 
+@_remembered
 def _word(name: str) -> str:
     return name.lower().rpartition("/")[2]
 
 
+@_remembered
 def _rank(name: str) -> int | None:
     return next((rank for rank, words in enumerate(_STEP_COLUMNS) if _word(name) in words), None)
 
