@@ -48,6 +48,14 @@ def test_a_first_line_of_another_kind_does_not_stop_the_search(line):
     assert open_record_file(PurePosixPath("train.log"), line) is None
 
 
+def test_first_lines_of_too_many_columns_cost_little():
+    line = ",".join(f"column{number}" for number in range(6000)).encode()
+    before_s = time.process_time()
+
+    assert not any(open_record_file(PurePosixPath("data.csv"), line) for _ in range(100))
+    assert time.process_time() - before_s < 1
+
+
 @pytest.mark.parametrize(
     "line", [b"1,2", b"x,y,z", b'{"step": 1', b"\xff\xfe", b"", b"9" * 100_000, b'"' * 100, b"1e999,0.5,0.5"]
 )

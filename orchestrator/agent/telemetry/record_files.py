@@ -206,12 +206,13 @@ def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
         state.delimiter = max(_DELIMITERS, key=text.count)
         names = state.header = [name.strip() for name in _split(text, state.delimiter)]
         state.offset = len(first) + 1
+    if not 2 <= len(names) <= MOST_COLUMNS or len(set(names)) < len(names):
+        return None
     counts_steps = any(_rank(name) is not None for name in names)
     has_place = counts_steps or any(_word(name) in EPOCHS for name in names)
     state.unit = STEP if counts_steps else EPOCH
     has_measure = any(_is_metric(name) and is_measure(name) for name in names)
-    is_table = 2 <= len(names) == len(set(names)) <= MOST_COLUMNS and all(map(str.isprintable, names))
-    return state if has_place and has_measure and is_table else None
+    return state if has_place and has_measure and all(map(str.isprintable, names)) else None
 
 
 def open_behind_settings(path: PurePosixPath, first: bytes, second: bytes) -> RecordFile | None:
