@@ -262,6 +262,19 @@ def test_the_best_step_that_was_is_no_progress(lines):
     assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]
 
 
+@pytest.mark.parametrize(
+    "line", ["epoch 3/10 is best", "Epoch 3 was the best", "Epoch 3: best loss 0.2", "epoch 3 best so far"]
+)
+def test_a_line_that_names_the_best_epoch_takes_no_training_back(line):
+    parser = LineParser()
+    for epoch in range(1, 11):
+        values_of(parser, f"Epoch {epoch}/10 loss 0.5")
+
+    assert parser.feed(line) is None
+    assert parser.progress.step == 10
+    assert values_of(LineParser(), line).step == 3
+
+
 @pytest.mark.parametrize("heading", ["Test results of the best model:", "Best model:"])
 def test_a_test_of_the_best_model_is_read(heading):
     parser = LineParser()

@@ -46,6 +46,7 @@ _LOADED_BEHIND = re.compile(
     rf"{_LOADED}\s(?:from|{_THING})\b|\b{_THING}\s(?:(?:is|was)\s)?{_LOADED}", re.IGNORECASE
 )
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
+_IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
 
@@ -89,7 +90,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts),
         )  # fmt: skip
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
@@ -114,6 +115,14 @@ def _only_evaluates(fields: tuple[Field, ...]) -> bool:
     """Whether what a line measures is of an evaluation alone, whose batches may have a counter of their own."""
     measured = [field.name.lower() for field in fields if is_measure(field.name)]
     return bool(measured) and all(not EVALUATION.isdisjoint(_WORDS.findall(name)) for name in measured)
+
+
+def _names_best(builder: Builder, texts: tuple[str, ...]) -> bool:
+    """Whether a line only names the best epoch, which may be an earlier one: "epoch 3/10 is best"."""
+    if builder.epoch is None or builder.step is not None:
+        return False
+    last = builder.epoch.at if builder.epoch.of is None else builder.epoch.of
+    return _IS_BEST.match(texts[last + 1]) is not None
 
 
 def _scopes_of(texts: tuple[str, ...]) -> dict[int, str]:
