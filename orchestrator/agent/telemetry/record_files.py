@@ -1,7 +1,7 @@
-"""Read the CSV and JSON-lines files that scripts keep of their training as points; nothing in them is trusted.
+"""Read the CSV and JSON-lines files in which scripts log their training; nothing in them is trusted.
 
-Keras' CSVLogger, timm's summary.csv, the metrics.json of Detectron2, and what many scripts write by themselves: one row
-a step or an epoch, in columns whose names tell which is which.
+Keras' CSVLogger, timm's summary.csv, the metrics.json of Detectron2, and files that scripts write themselves: one row a
+step or an epoch, in columns that are known by their names.
 """
 
 import csv
@@ -68,18 +68,18 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class RecordFile:
-    """How far a file was read, and where its training was; every field is plain JSON."""
+    """How far a file was read, and its training's progress; every field is plain JSON."""
 
     offset: int = 0
     header: list[str] = field(default_factory=list)  # of CSV; JSON lines name their values in each row
     delimiter: str = ""  # of CSV
     unit: str = STEP  # of the steps of its rows
-    part: str = ""  # of a run, which the file's name tells: "val" of val_log.csv
-    has_begun_again: bool = False  # its header was repeated, and no row came since
+    part: str = ""  # of a run, by the file's name: "val" of val_log.csv
+    has_begun_again: bool = False  # its header was repeated, and no row has come since
     progress: Progress = field(default_factory=Progress)
-    last: dict[str, int] = field(default_factory=dict)  # by metric, its last step
-    step: int | None = None  # the last of a value that counted
-    is_cut: bool = False  # it was read to the middle of a line
+    last: dict[str, int] = field(default_factory=dict)  # the last step of each metric
+    step: int | None = None  # of the last value that was taken
+    is_cut: bool = False  # the offset is in the middle of a line that is too long
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -164,9 +164,9 @@ def _evaluates(name: str) -> bool:
 
 
 def find_files(folders: list[Path]) -> dict[Path, os.stat_result]:
-    """Files below ``folders`` that may keep a training, with their size and time; links are not followed.
+    """Files below ``folders`` that may be logs of a training, with their sizes and times; links are not followed.
 
-    In each of them ``MOST_ENTRIES`` are looked at, those nearest to it first.
+    At most ``MOST_ENTRIES`` of each folder are looked at, the nearest ones first.
     """
     found: dict[Path, os.stat_result] = {}
     for top in folders:
@@ -193,9 +193,9 @@ def _entries_below(top: Path) -> Iterator["os.DirEntry[str]"]:
 
 
 def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
-    """The state for a file that begins with this line; None if it keeps no training.
+    """The state for a file that begins with this line; None if it is no log of a training.
 
-    A file counts if one column is a step or an epoch, and another is named like something that trainings measure.
+    It is one if a column is a step or an epoch, and another has the name of something that trainings measure.
     """
     words = path.stem.lower().replace("-", "_").replace(".", "_").split("_")
     state = RecordFile(part=next((word for word in words if word in EVALUATION), ""))
