@@ -575,7 +575,7 @@ def test_long_files_are_read_in_turns(run, home, monkeypatch):
     files.read(ParsedBatch(), Sources({}), 0.0)
     for path in paths.values():
         grow(path, *(f"{step},1" for step in range(1, 40_000)))
-    turns = []
+    turns: list[list[str]] = []
     while not turns or files.more:
         batch = ParsedBatch()
         files.read(batch, Sources({}), 0.0)
