@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+from orchestrator.agent.run_values import storable_text
 from orchestrator.agent.telemetry.event_files import (
     BrokenFile,
     find_files,
@@ -44,7 +45,9 @@ class EventFiles:
             return
         self._searched_s = now_s
         for path in find_files([self._job.work, self._job.output], self._since_s):
-            self.offsets.setdefault(path.relative_to(self._job.root).as_posix(), 0)
+            name = path.relative_to(self._job.root).as_posix()
+            if storable_text(name) == name:
+                self.offsets.setdefault(name, 0)
 
     def _read_file(self, name: str, offset: int, batch: ParsedBatch, now: float) -> int:
         first = self._job.root / next(iter(self.offsets))

@@ -1,14 +1,15 @@
-"""Follows the CSV and JSON-lines files that the script of one attempt keeps of its training."""
+"""Follows the CSV and JSON-lines files in which the script of one attempt logs its training."""
 
 import itertools
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from berth.metric_names import is_loss
+from orchestrator.agent.run_values import storable_text
 from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, ParsedBatch
 from orchestrator.agent.telemetry.progress import STEP
 from orchestrator.agent.telemetry.record_files import (
@@ -23,17 +24,20 @@ from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics.writer import Point
 
 SEARCH_EVERY_S, LONGEST_WAIT_S = 2.0, 60.0
-MOST_BYTES_A_POLL = 256 << 10
+MOST_BYTES_A_POLL = 256 << 10  # of all files; the last one may go beyond
 MOST_FILE_BYTES = 256 << 20  # what is behind them is not read
 MOST_FOLLOWED = 4
 MOST_EARLIER = 64  # files of before the attempt whose size is kept for an agent that starts again
+MOST_OPENED = 200  # in one search; the others that have grown wait for the next
+MOST_REMEMBERED = 20_000  # files, above which those that are gone are forgotten
 _ENDS_OF_A_LINE = 2  # newlines between which, in what is new of a file, is a whole line
 
 
 class RecordFiles:
     """Reads new rows of files in an attempt's working and output folders that grow while it runs.
 
-    A file is read once it has grown a second time, so that the log, which wins, has told of its first rows before.
+    A file is followed once it has gained a line since it was first seen: by then the log, which has priority, has
+    printed the values of the first rows if it prints any.
     """
 
     def __init__(
@@ -48,12 +52,12 @@ class RecordFiles:
         self.searched_s = float("-inf")
         self._wait_s = SEARCH_EVERY_S
         self._is_over = False  # the run was when its files were searched
-        # Of files that were seen and have not grown since; -1: they keep no training.
-        self._sizes: dict[str, int] = {}
-        self._lines: dict[str, int] = {}  # of those that have grown, but perhaps by no line
-        self._earlier = dict(earlier or {})  # where those end that were there before the attempt
+        # The next ones are by path relative to the job's folder.
+        self._sizes: dict[str, int] = {}  # when last seen; -1: followed, or no log of a training
+        self._lines: dict[str, int] = {}  # of files that have grown, but perhaps by no line
+        self._earlier = dict(earlier or {})  # where files end that were there before the attempt
+        self._opened_count = 0  # files in this search
         self.more = False  # more than one read's bytes wait
-        # By path relative to the job's folder.
         self.files = {name: RecordFile.of_json(state) for name, state in (stored or {}).items()}
 
     @property
@@ -63,7 +67,7 @@ class RecordFiles:
 
     @property
     def step(self) -> int | None:
-        """The last step of the training; files of evaluations say nothing about it."""
+        """The last step of the training; files of evaluations do not count."""
         return max(
             (file.step for file in self.files.values() if file.step is not None and not file.part),
             default=None,
@@ -71,7 +75,7 @@ class RecordFiles:
 
     @property
     def unit(self) -> str:
-        """What the steps of the rows are, the same in all files."""
+        """The unit of the steps, the same in all files."""
         return next((file.unit for file in self.files.values()), STEP)
 
     def as_json(self) -> dict[str, Any]:
@@ -79,16 +83,20 @@ class RecordFiles:
 
     @property
     def earlier(self) -> dict[str, int]:
-        """Where files of before the attempt end, to be stored."""
+        """Where the files end that were there before the attempt, to be stored."""
         return dict(itertools.islice(self._earlier.items(), MOST_EARLIER))
 
     def read(self, batch: ParsedBatch, sources: Sources, now: float, *, at_end: bool = False) -> bool:
-        """Add new rows to ``batch``; whether there were any."""
+        """Add new rows to ``batch``; returns whether there were any."""
         self._search(at_end)
-        self.more, is_new = False, False
+        self.more, is_new, budget_bytes = False, False, MOST_BYTES_A_POLL
         for name in list(self.files):
+            if budget_bytes <= 0:
+                self.more = True
+                break
             lines = self._new_lines(name, at_end=at_end)
-            file = self.files[name]
+            budget_bytes -= sum(len(line) + 1 for line in lines)
+            file = self.files[name] = self.files.pop(name)  # the others come first the next time
             for row in file.read(lines):
                 is_new = True
                 for metric, value in row.values.items():
@@ -101,21 +109,33 @@ class RecordFiles:
         return is_new
 
     def _search(self, at_end: bool) -> None:
-        """Look for files that have grown; what was there before the attempt is passed over."""
+        """Look for files that have grown; rows from before the attempt are passed over."""
         now_s = time.monotonic()
         is_last = at_end and not self._is_over  # later ones would find no more
         if len(self.files) >= MOST_FOLLOWED or (now_s - self.searched_s < self._wait_s and not is_last):
             return
         self.searched_s, self._is_over = now_s, at_end
-        is_new = False
-        found = find_files([self._job.output, self._job.work])
-        # The newest first: they are most likely those of an earlier attempt.
-        for path, seen in sorted(found.items(), key=lambda each: -each[1].st_mtime):
-            is_new = self._look_at(path.relative_to(self._job.root).as_posix(), seen) or is_new
+        is_new, self._opened_count = False, 0
+        found = {
+            path.relative_to(self._job.root).as_posix(): seen
+            for path, seen in find_files([self._job.output, self._job.work]).items()
+        }
+        # Only MOST_EARLIER ends are kept; the newest files are most likely logs of an earlier attempt.
+        for name, seen in sorted(found.items(), key=lambda each: -each[1].st_mtime):
+            if storable_text(name) == name:
+                is_new = self._look_at(name, seen) or is_new
+        if len(self._sizes) > MOST_REMEMBERED:
+            self._forget_all_but(found)
         self._wait_s = SEARCH_EVERY_S if is_new else min(2 * self._wait_s, LONGEST_WAIT_S)
 
+    def _forget_all_but(self, names: Collection[str]) -> None:
+        """Forget files that are gone: a script may make and remove some all the time."""
+        for by_name in (self._sizes, self._lines, self._earlier):
+            for name in by_name.keys() - names:
+                del by_name[name]
+
     def _look_at(self, name: str, seen: os.stat_result) -> bool:
-        """Follow a file if it gained a line; whether it is new or has just grown."""
+        """Follow a file if it gained a line; returns whether it is new or has changed, so the next search is soon."""
         before = self._sizes.get(name)
         if before is None:
             if name not in self._earlier and seen.st_mtime < self._since_s:
@@ -126,13 +146,16 @@ class RecordFiles:
             before = self._sizes[name]
         if name in self.files or before < 0 or len(self.files) >= MOST_FOLLOWED:
             return False
-        if seen.st_size < before:  # written anew
+        if seen.st_size < before:  # rewritten
             self._sizes[name] = seen.st_size
             self._earlier.pop(name, None)
             self._lines.pop(name, None)
             return True
         if seen.st_size == before or seen.st_mtime < self._since_s:
             return False
+        if self._opened_count >= MOST_OPENED:
+            return True
+        self._opened_count += 1
         head = self._read_plain(name, 0, MOST_BYTES_A_POLL)
         if b"\n" not in head[: LONGEST_LINE_BYTES + 1] and len(head) <= LONGEST_LINE_BYTES:
             return False
@@ -149,7 +172,7 @@ class RecordFiles:
         return True
 
     def _has_room_for(self, file: RecordFile) -> bool:
-        """Whether it counts what the others count; an evaluation that counts epochs gives way to a training's steps."""
+        """Whether a file counts what the others count, or is the training's where they are only evaluations."""
         only_evaluations = all(each.part for each in self.files.values())
         return file.unit == self.unit or not self.files or (only_evaluations and not file.part)
 
@@ -163,20 +186,20 @@ class RecordFiles:
         return tail.count(b"\n") >= _ENDS_OF_A_LINE
 
     def _end_of_lines(self, name: str, size: int) -> int:
-        """The end of the last whole line of a file of this size; of the first such files."""
+        """The end of the last whole line of a file of this size; its size once MOST_EARLIER files were read for that."""
         if len(self._earlier) >= MOST_EARLIER:
             return size
         start = max(0, size - LONGEST_LINE_BYTES)
         return start + self._read_plain(name, start, size - start).rfind(b"\n") + 1
 
     def _new_lines(self, name: str, *, at_end: bool) -> list[bytes]:
-        """The whole lines behind the offset, which moves; all lines of a file that was written anew."""
+        """The whole lines behind the offset, which moves; all lines of a file that was rewritten."""
         file = self.files[name]
         data = self._behind(name, file)
         if data is None or (data and file.header):
-            is_anew = data is None
+            is_rewritten = data is None
             fresh = _opened(name, self._read_plain(name, 0, 2 * LONGEST_LINE_BYTES))
-            if fresh is not None and (is_anew or fresh.header != file.header):
+            if fresh is not None and (is_rewritten or fresh.header != file.header):
                 fresh.last, fresh.step = file.last, file.step
                 file = self.files[name] = fresh
                 data = self._behind(name, file)
@@ -192,7 +215,7 @@ class RecordFiles:
         return data[:end].splitlines()
 
     def _behind(self, name: str, file: RecordFile) -> bytes | None:
-        """What is behind the offset; None if the file was written anew, so no line ends there."""
+        """What is behind the offset; None if no line ends there, because the file was rewritten."""
         if not file.offset:
             return self._read_plain(name, 0, MOST_BYTES_A_POLL)
         data = self._read_plain(name, file.offset - 1, MOST_BYTES_A_POLL + 1)
@@ -213,7 +236,7 @@ class RecordFiles:
 
 
 def _opened(name: str, head: bytes) -> RecordFile | None:
-    """The state for a file that begins with these bytes; None if it keeps no training."""
+    """The state for a file that begins with these bytes; None if it is no log of a training."""
     first, newline, rest = head.partition(b"\n")
     if not newline or len(first) > LONGEST_LINE_BYTES:
         return None

@@ -516,3 +516,70 @@ def test_a_run_that_is_over_is_searched_once(run, home):
         files.read(ParsedBatch(), Sources({}), 0.0, at_end=at_end)
 
     assert files.searched_s == before
+
+
+def test_a_file_whose_name_is_no_text_is_left_out(run, read, home):
+    """PostgreSQL stores no such name, so the attempt would never end."""
+    folder = home.job(run.job_id).work
+    for name in ("donn\udce9es.csv", "old\udce9.csv", "text.csv"):
+        grow(folder / name, "step,loss", "1,1.0")
+    os.utime(folder / "old\udce9.csv", (0, 0))
+    read()
+    for name in ("donn\udce9es.csv", "text.csv"):
+        grow(folder / name, "2,0.9")
+
+    assert read().step == 2
+    followed = Attempt.objects.get(pk=run.pk).followed
+    assert list(followed["record_files"]) == ["work/text.csv"]
+    assert followed["earlier_records"] == {}
+
+
+def test_files_that_grow_at_once_are_opened_a_few_in_a_search(run, home, monkeypatch):
+    monkeypatch.setattr(follow_records, "SEARCH_EVERY_S", 0.0)
+    monkeypatch.setattr(follow_records, "MOST_OPENED", 1)
+    files = follow_records.RecordFiles(home.job(run.job_id), 0.0, None)
+    paths = [home.job(run.job_id).work / f"{number}.csv" for number in range(3)]
+    followed = []
+    for lines in (("step,loss", "1,1.0"), ("2,0.9",), (), ()):
+        for path in paths:
+            grow(path, *lines)
+        files.read(ParsedBatch(), Sources({}), 0.0)
+        followed.append(len(files.files))
+
+    assert followed == [0, 1, 2, 3]
+
+
+def test_files_that_a_script_makes_and_removes_are_forgotten(run, home, monkeypatch):
+    monkeypatch.setattr(follow_records, "SEARCH_EVERY_S", 0.0)
+    monkeypatch.setattr(follow_records, "MOST_REMEMBERED", 10)
+    files = follow_records.RecordFiles(home.job(run.job_id), time.time(), None)
+    for turn in range(5):
+        paths = [home.job(run.job_id).work / f"{turn}-{number}.json" for number in range(10)]
+        for path in paths:
+            grow(path, "{}")
+            os.utime(path, (0, 0))
+        files.read(ParsedBatch(), Sources({}), 0.0)
+        if turn < 4:
+            for path in paths:
+                path.unlink()
+
+    assert set(files.earlier) == {f"work/4-{number}.json" for number in range(10)}
+
+
+def test_long_files_are_read_in_turns(run, home, monkeypatch):
+    monkeypatch.setattr(follow_records, "SEARCH_EVERY_S", 0.0)
+    files = follow_records.RecordFiles(home.job(run.job_id), 0.0, None)
+    paths = {name: home.job(run.job_id).work / f"{name}.csv" for name in ("a", "b", "c")}
+    for name, path in paths.items():
+        grow(path, f"step,loss_{name}", "0,1")
+    files.read(ParsedBatch(), Sources({}), 0.0)
+    for path in paths.values():
+        grow(path, *(f"{step},1" for step in range(1, 40_000)))
+    turns: list[list[str]] = []
+    while not turns or files.more:
+        batch = ParsedBatch()
+        files.read(batch, Sources({}), 0.0)
+        turns.append([point.name for point in batch.points])
+
+    assert all(len(set(names)) <= 2 for names in turns)
+    assert sum(map(len, turns)) == 3 * 40_000

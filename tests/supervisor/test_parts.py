@@ -1,6 +1,7 @@
 """Records, processes, orders, caps and the verdict over an attempt's folder, each by itself."""
 
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -404,6 +405,29 @@ def test_a_secret_is_hidden_as_addresses_write_it(printed: str) -> None:
 )
 def test_a_secret_is_hidden_as_json_and_pages_write_it(printed: str) -> None:
     assert "rd" not in hider_of(['pass"wörd'])(printed)
+
+
+@pytest.mark.parametrize("value", ['"', "'", "&", "é", "  ", " " * 6, "\n\t\n", "a&b", "[]\n{}", "é\né\n"])
+def test_a_value_that_is_too_short_to_be_secret_spoils_no_text(value: str) -> None:
+    text = '{"a": 1}\n      &quot;b&#x27;&quot; \\u00e9 \\n\\t\\n a&amp;b %20%20 %C3%A9 %26'
+
+    assert hider_of([value])(text) == text
+
+
+def test_secrets_that_begin_alike_are_hidden_whole() -> None:
+    values = ["secret", "secret-of-mine", "secret-of-mine.*(", "***"]
+
+    assert hider_of(values)("secret secret-of-mine secret-of-mine.*( ***") == "*** *** *** ***"
+
+
+def test_thousands_of_short_lines_are_looked_for_in_a_moment() -> None:
+    letters = [chr(ord("a") + number) for number in range(20)]
+    lines = ["".join(line) for line in itertools.islice(itertools.product(letters, repeat=6), 100_000)]
+    hide = hider_of(["\n".join(lines)])
+    before_s = time.process_time()
+
+    assert hide("step 1 loss 0.5\n" * 2000 + lines[-1]).endswith("\n***")
+    assert time.process_time() - before_s < 1
 
 
 def test_many_long_secrets_are_hidden() -> None:

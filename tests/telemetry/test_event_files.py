@@ -186,3 +186,11 @@ def test_a_row_of_records_can_be_cut_anywhere(tmp_path: Path) -> None:
     assert counts[-1] == 2
     with pytest.raises(BrokenFile):
         list(read_records(data[1:]))
+
+
+def test_a_file_whose_name_is_no_text_is_left_out(job: JobFolder) -> None:
+    """PostgreSQL stores no such name, so the attempt would never end."""
+    write(job.work / "events\udce9.tfevents.1", scalar(1, 0.5))
+    write(job.work / "events.tfevents.2", scalar(2, 0.5))
+
+    assert list(read(job)[1].offsets) == ["work/events.tfevents.2"]

@@ -122,7 +122,28 @@ def test_no_text_stops_the_reader(line):
     LineParser().feed(line)
 
 
-PIECES = ["step ", "epoch ", "fold ", "Trial ", " finished with value: ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[CV2] fit on fold v2",
+        "% |+%|1/2",
+        "step 1e910k/10 loss 0.5",
+        "step \x01 loss \x01 acc = 0.5 Namespace(a=1)",
+    ],
+)
+def test_odd_lines_do_not_stop_the_reader(line):
+    LineParser().feed(line)
+
+
+def test_a_row_with_a_number_of_epochs_of_many_digits_does_not_stop_the_reader():
+    row = f"1/{'9' * 5000} 1 2 3 4 640: 100%|###| 8/8 [00:05<00:00, 1.5it/s]"
+
+    assert (
+        last_of(f"Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n{row}").total_epochs is None
+    )
+
+
+PIECES = ["step ", "epoch ", "fold ", "Trial ", " finished with value: ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train ", "[CV", "% |", "k", "\x01"]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
@@ -239,6 +260,19 @@ def test_the_best_step_that_was_is_no_progress(lines):
     parser = LineParser()
 
     assert [parser.feed(line) for line in lines.split("\n")][1:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "line", ["epoch 3/10 is best", "Epoch 3 was the best", "Epoch 3: best loss 0.2", "epoch 3 best so far"]
+)
+def test_a_line_that_names_the_best_epoch_takes_no_training_back(line):
+    parser = LineParser()
+    for epoch in range(1, 11):
+        values_of(parser, f"Epoch {epoch}/10 loss 0.5")
+
+    assert parser.feed(line) is None
+    assert parser.progress.step == 10
+    assert values_of(LineParser(), line).step == 3
 
 
 @pytest.mark.parametrize("heading", ["Test results of the best model:", "Best model:"])

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 
@@ -38,6 +39,21 @@ def test_the_file_of_a_trainer_gives_its_rows(name, lines, unit, rows):
     assert file.unit == unit
     told = lines[1:] if file.header else lines
     assert [tuple(row) for row in file.read([line.encode() for line in told])] == rows
+
+
+@pytest.mark.parametrize(
+    "line", [b"step,loss\r 10%, 1 of 9", b"\xff\xfe", b"", b'"' * 100, b"\0,\0", b"," * 60_000]
+)
+def test_a_first_line_of_another_kind_does_not_stop_the_search(line):
+    assert open_record_file(PurePosixPath("train.log"), line) is None
+
+
+def test_first_lines_of_too_many_columns_cost_little():
+    line = ",".join(f"column{number}" for number in range(6000)).encode()
+    before_s = time.process_time()
+
+    assert not any(open_record_file(PurePosixPath("data.csv"), line) for _ in range(100))
+    assert time.process_time() - before_s < 1
 
 
 @pytest.mark.parametrize(
@@ -78,6 +94,25 @@ def test_rows_are_read_as_their_scripts_mean_them(name, lines, rows):
     assert file is not None
     told = lines[1:] if file.header else lines
     assert [tuple(row) for row in file.read([line.encode() for line in told])] == rows
+
+
+def test_names_of_columns_are_worked_out_once():
+    columns = ",".join(f"{'é' * 90}{number}" for number in range(150))
+    file = open_record_file(PurePosixPath("val_log.csv"), f"step,loss,{columns}".encode())
+    assert file is not None
+    rows = [f"{step},1{',1' * 150}".encode() for step in range(800)]
+    before_s = time.process_time()
+
+    assert sum(len(row.values) for row in file.read(rows)) == 800 * 151
+    assert time.process_time() - before_s < 1  # 4.7 s where each cell looks at the name of its column
+
+
+def test_a_name_of_thousands_of_letters_names_no_metric():
+    file = open_record_file(PurePosixPath("log.jsonl"), b'{"step": 1, "loss": 1}')
+    assert file is not None
+    line = f'{{"step": 2, "loss": 0.5, "{"x" * 5000}": 1}}'
+
+    assert list(file.read([line.encode()])) == [(2, {"loss": 0.5})]
 
 
 def test_a_loss_that_is_no_number_after_some_that_were_is_told():

@@ -52,7 +52,7 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
     if counted == "epochs" or "epoch/s" in whole or "s/epoch" in whole:
         beside = _metrics_next_to(builder, texts, bar + 2, last)
         return Layout(Kind.BAR, tuple(field for field in beside if field.name != "steps_per_s"), epoch=place)
-    row = not before[0].strip() and len(before) > MOST_ROW_STARTS
+    row = len(before) > MOST_ROW_STARTS and not before[0].strip()
     fields = _metrics_next_to(builder, texts, bar + 2, last)
     return Layout(
         Kind.BAR,

@@ -32,7 +32,7 @@ def with_fold(layout: Layout | None, texts: tuple[str, ...]) -> Layout | None:
 
 def read_fit(texts: tuple[str, ...], whole: str) -> Layout | None:
     """The meaning of a line that ends a fit: its scores; the parameters before them are no metrics."""
-    if not whole.startswith("[CV") or _BEFORE_TIME not in texts[-2] or not _STARTS.match(whole):
+    if len(texts) < 2 or _BEFORE_TIME not in texts[-2] or not _STARTS.match(whole):
         return None
     fields: list[Field] = []
     metric, behind_parameters = "", False

@@ -1,5 +1,7 @@
 """The numbers of a line under the names that its layout gives them."""
 
+import math
+
 from orchestrator.agent.telemetry.layouts import Field, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.tokens import to_float
@@ -50,7 +52,9 @@ def whole_of(number: str, most: int, scale: float = 1.0) -> int | None:
     try:
         value = int(number) * int(scale)
     except ValueError:
-        fraction = to_float(number) if scale == 1.0 else float(round(to_float(number) * scale))
+        fraction = to_float(number) * scale
+        if scale != 1.0 and math.isfinite(fraction):
+            fraction = float(round(fraction))  # "1.3k" are 1300 steps, and 1.3 * 1000 is not exactly that
         if not fraction.is_integer():
             return None
         value = int(fraction)

@@ -1,7 +1,7 @@
-"""Read the CSV and JSON-lines files that scripts keep of their training as points; nothing in them is trusted.
+"""Read the CSV and JSON-lines files in which scripts log their training; nothing in them is trusted.
 
-Keras' CSVLogger, timm's summary.csv, the metrics.json of Detectron2, and what many scripts write by themselves: one row
-a step or an epoch, in columns whose names tell which is which.
+Keras' CSVLogger, timm's summary.csv, the metrics.json of Detectron2, and files that scripts write themselves: one row a
+step or an epoch, in columns that are known by their names.
 """
 
 import csv
@@ -13,10 +13,17 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, as_number, decode, short_name
+from orchestrator.agent.telemetry.metric_lines import (
+    LONGEST_LINE_BYTES,
+    NAME_BYTES,
+    as_number,
+    decode,
+    short_name,
+)
 from orchestrator.agent.telemetry.parts import in_part
 from orchestrator.agent.telemetry.progress import EPOCH, STEP, Progress
 from orchestrator.agent.telemetry.tokens import to_float
@@ -41,6 +48,8 @@ _NO_VALUES = frozenset({"time", "class", "wall_time", "walltime", "elapsed", "in
 _PART_COLUMNS = frozenset({"phase", "split", "mode", "subset", "stage"})  # "train" and "val" rows in one file
 _LAST_EPOCH = 10**7  # what is above are seconds since 1970
 _BOM = b"\xef\xbb\xbf"
+# What the name of a column says: to work it out for each cell takes ten times as long as to read the cell.
+_remembered = lru_cache(maxsize=4 * MOST_COLUMNS)
 
 
 class Cells(NamedTuple):
@@ -59,18 +68,18 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class RecordFile:
-    """How far a file was read, and where its training was; every field is plain JSON."""
+    """How far a file was read, and its training's progress; every field is plain JSON."""
 
     offset: int = 0
     header: list[str] = field(default_factory=list)  # of CSV; JSON lines name their values in each row
     delimiter: str = ""  # of CSV
     unit: str = STEP  # of the steps of its rows
-    part: str = ""  # of a run, which the file's name tells: "val" of val_log.csv
-    has_begun_again: bool = False  # its header was repeated, and no row came since
+    part: str = ""  # of a run, by the file's name: "val" of val_log.csv
+    has_begun_again: bool = False  # its header was repeated, and no row has come since
     progress: Progress = field(default_factory=Progress)
-    last: dict[str, int] = field(default_factory=dict)  # by metric, its last step
-    step: int | None = None  # the last of a value that counted
-    is_cut: bool = False  # it was read to the middle of a line
+    last: dict[str, int] = field(default_factory=dict)  # the last step of each metric
+    step: int | None = None  # of the last value that was taken
+    is_cut: bool = False  # the offset is in the middle of a line that is too long
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,9 +108,8 @@ class RecordFile:
             return None
         values = {}
         for column, number in cells.numbers.items():
-            part = self.part or cells.part
-            name = in_part(short_name(column), part) if part else short_name(column)
-            if not _is_metric(column) or place <= self.last.get(name, -1):
+            name = _metric_of(column, self.part or cells.part)
+            if not name or place <= self.last.get(name, -1):
                 continue
             if self.header and math.isnan(number) and (name not in self.last or _evaluates(name)):
                 continue  # not measured so far, or not in this epoch
@@ -143,15 +151,22 @@ class RecordFile:
         return progress.move(progress.count_base + step, None)[0]
 
 
+@_remembered
+def _metric_of(column: str, part: str) -> str:
+    """The name of a column's metric, which is of this part of a run; empty if it holds something else."""
+    return (in_part(short_name(column), part) if part else short_name(column)) if _is_metric(column) else ""
+
+
+@_remembered
 def _evaluates(name: str) -> bool:
     """Whether a metric is of an evaluation, which not every epoch has: ``val_loss``."""
     return any(word in EVALUATION for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def find_files(folders: list[Path]) -> dict[Path, os.stat_result]:
-    """Files below ``folders`` that may keep a training, with their size and time; links are not followed.
+    """Files below ``folders`` that may be logs of a training, with their sizes and times; links are not followed.
 
-    In each of them ``MOST_ENTRIES`` are looked at, those nearest to it first.
+    At most ``MOST_ENTRIES`` of each folder are looked at, the nearest ones first.
     """
     found: dict[Path, os.stat_result] = {}
     for top in folders:
@@ -178,9 +193,9 @@ def _entries_below(top: Path) -> Iterator["os.DirEntry[str]"]:
 
 
 def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
-    """The state for a file that begins with this line; None if it keeps no training.
+    """The state for a file that begins with this line; None if it is no log of a training.
 
-    A file counts if one column is a step or an epoch, and another is named like something that trainings measure.
+    It is one if a column is a step or an epoch, and another has the name of something that trainings measure.
     """
     words = path.stem.lower().replace("-", "_").replace(".", "_").split("_")
     state = RecordFile(part=next((word for word in words if word in EVALUATION), ""))
@@ -189,16 +204,15 @@ def open_record_file(path: PurePosixPath, first: bytes) -> RecordFile | None:
     else:
         text = first.decode("utf-8-sig", "replace").strip()
         state.delimiter = max(_DELIMITERS, key=text.count)
-        names = state.header = [
-            name.strip() for name in next(csv.reader([text], delimiter=state.delimiter), [])
-        ]
+        names = state.header = [name.strip() for name in _split(text, state.delimiter)]
         state.offset = len(first) + 1
+    if not 2 <= len(names) <= MOST_COLUMNS or len(set(names)) < len(names):
+        return None
     counts_steps = any(_rank(name) is not None for name in names)
     has_place = counts_steps or any(_word(name) in EPOCHS for name in names)
     state.unit = STEP if counts_steps else EPOCH
     has_measure = any(_is_metric(name) and is_measure(name) for name in names)
-    is_table = 2 <= len(names) == len(set(names)) <= MOST_COLUMNS and all(map(str.isprintable, names))
-    return state if has_place and has_measure and is_table else None
+    return state if has_place and has_measure and all(map(str.isprintable, names)) else None
 
 
 def open_behind_settings(path: PurePosixPath, first: bytes, second: bytes) -> RecordFile | None:
@@ -211,21 +225,27 @@ def _cells(line: bytes, state: RecordFile) -> Cells:
     """What a row holds; nothing if it is of another form."""
     if not state.delimiter:
         return _json_cells(line.removeprefix(_BOM))
-    try:
-        cells = next(csv.reader([line.decode(errors="replace").strip("\r")], delimiter=state.delimiter), [])
-    except csv.Error:
-        return Cells({})
+    cells = _split(line.decode(errors="replace").strip("\r"), state.delimiter)
     if len(cells) != len(state.header):
         return Cells({})
     if [cell.strip() for cell in cells] == state.header:
         state.has_begun_again = True
     row = dict(zip(state.header, cells, strict=True))
-    numbers = ((name, _number(cell)) for name, cell in row.items())
+    numbers = ((name, _number(cell)) for name, cell in row.items() if len(name) <= NAME_BYTES)
     return Cells({name: number for name, number in numbers if number is not None}, _part(row))
 
 
+def _split(text: str, delimiter: str) -> list[str]:
+    """The cells of a line of CSV; none if it is another text, such as a bar with carriage returns."""
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
 def _json_cells(line: bytes) -> Cells:
-    row = dict(list((decode(line) or {}).items())[:MOST_COLUMNS])
+    values = itertools.islice((decode(line) or {}).items(), MOST_COLUMNS)
+    row = {name: value for name, value in values if len(name) <= NAME_BYTES}
     numbers = ((name, as_number(value)) for name, value in row.items())
     return Cells({name: number for name, number in numbers if number is not None}, _part(row))
 
@@ -251,10 +271,12 @@ def _number(cell: str) -> float | None:
         return None
 
 
+@_remembered
 def _word(name: str) -> str:
     return name.lower().rpartition("/")[2]
 
 
+@_remembered
 def _rank(name: str) -> int | None:
     return next((rank for rank, words in enumerate(_STEP_COLUMNS) if _word(name) in words), None)
 

@@ -66,6 +66,7 @@ _ACCURACY = re.compile(
 )
 _HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
+_IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _BEFORE_MEASURES = frozenset({"time", "time_s", "lr", "learning_rate"})  # "Time: 12.3 train_loss: 0.5"
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
@@ -124,7 +125,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields), behind_count=builder.behind_count,
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts),
         )  # fmt: skip
     measured = [field.name for field in fields if is_measure(field.name)]
     if measured and all(map(is_failure, measured)):
@@ -169,6 +170,14 @@ def _only_evaluates(fields: tuple[Field, ...]) -> bool:
 def _is_headline(builder: Builder, line: str) -> bool:
     """Whether a line is nothing but the count of an iteration: "----- Iteration #3 -----"."""
     return builder.step_rank == ITERATION_RANK and _HEADLINE.fullmatch(line) is not None
+
+
+def _names_best(builder: Builder, texts: tuple[str, ...]) -> bool:
+    """Whether a line only names the best epoch, which may be an earlier one: "epoch 3/10 is best"."""
+    if builder.epoch is None or builder.step is not None:
+        return False
+    last = builder.epoch.at if builder.epoch.of is None else builder.epoch.of
+    return _IS_BEST.match(texts[last + 1]) is not None
 
 
 def _has_units(builder: Builder) -> bool:

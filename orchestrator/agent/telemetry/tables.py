@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout
 from orchestrator.agent.telemetry.metric_lines import short_name
+from orchestrator.agent.telemetry.named_numbers import MOST_TOTAL, whole_of
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, to_float
 from orchestrator.agent.telemetry.vocabulary import (
     EPISODES,
@@ -154,7 +155,9 @@ def _read_columns(names: list[str], cells: list[str]) -> TableRow:
         rank = next((at for at, words in enumerate(_STEP_COLUMNS) if word in words), None)
         if word in EPOCHS or word == "e":
             row.epoch = number
-            row.total_epochs = int(last) if slash and last.isascii() and last.isdigit() else None
+            row.total_epochs = (
+                whole_of(last, MOST_TOTAL) if slash and last.isascii() and last.isdigit() else None
+            )
         elif word in EPISODES or word in ROUNDS:
             row.episode = number
         elif rank is not None and not name.startswith(("eval/", "val/")):

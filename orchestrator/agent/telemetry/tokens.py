@@ -72,6 +72,8 @@ def visible_text(line: str) -> str:
         line = _COLOURS.sub("", _FIRST_COLUMN.sub("\r", line))
     if "\r" in line:
         line = line.rpartition("\r")[2]
+    if NUMBER in line:
+        line = line.replace(NUMBER, "")
     return line.replace("\b", "") if "\b" in line else line
 
 

@@ -11,13 +11,17 @@ _SHORTEST = 6  # characters; "1" or "true" as a secret would spoil every text, a
 def hider_of(values: Iterable[str]) -> Callable[[str], str]:
     """A function that replaces these values in a text, whole, by lines, and as Python, JSON, pages and addresses write them."""
     parts = {part for value in values for part in (value, value.strip(), *map(str.strip, value.splitlines()))}
-    forms = {form for part in parts for form in _forms_of(part)}
-    longest_first = sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
+    # The value decides, not its forms: \u00e9 and &quot; are six characters for one.
+    long_enough = (part for part in parts if len(part.strip()) >= _SHORTEST)
+    longest_first = sorted({form for part in long_enough for form in _forms_of(part)}, key=len, reverse=True)
 
     def hide(text: str) -> str:
-        # A pattern of them all would try each of thousands of lines at each character.
+        # A pattern of them all would try each of thousands of lines at each character, and a search for each of them
+        # takes seconds; few begin anywhere in the text.
+        starts = {text[at : at + _SHORTEST] for at in range(len(text) - _SHORTEST + 1)}
         for form in longest_first:
-            text = text.replace(form, _HIDDEN)
+            if form[:_SHORTEST] in starts:
+                text = text.replace(form, _HIDDEN)
         return text
 
     return hide
@@ -37,6 +41,8 @@ def _forms_of(value: str) -> Iterable[str]:
     from urllib.parse import quote, quote_plus  # late imports: see ``load``
 
     yield value
+    if value.isascii() and value.isalnum():
+        return  # the same everywhere
     yield repr(value)[1:-1]
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
