@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
@@ -197,7 +198,7 @@ class AttemptWatch:
         if self.ended_at is None:
             self.ended_at = time.monotonic()
         until_s = time.monotonic() + REST_A_TURN_S
-        while self.follow(at_end=True):
+        while self._read_last():
             if time.monotonic() > until_s:
                 return
         # A script that was stopped and saved closed its files itself, whatever the kind of the ending.
@@ -215,6 +216,19 @@ class AttemptWatch:
         lifecycle.end(self.attempt, ending)
         self.has_news, self.ended_at = True, None
         self.close()
+
+    def _read_last(self) -> bool:
+        """Read what the run left unread; True if more is waiting.
+
+        What cannot be read is passed over: read again it would fail again, and the attempt would keep its devices.
+        """
+        try:
+            return self.follow(at_end=True)
+        except (OSError, OperationalError, InterfaceError):
+            raise  # of the disk and the database, which get better
+        except Exception:
+            logger.exception("What %s wrote last cannot be read; it ends without", self.attempt)
+            return False
 
     def _log_tail(self, first_failure: FirstFailure | None) -> str:
         rank = first_failure.get("rank") if first_failure else 0

@@ -4,6 +4,7 @@ Every line counts exactly once, whichever process is killed: the columns are mad
 which the file was read is committed together with everything derived from it (docs/protocol.md, rule 11).
 """
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from orchestrator.agent.follow_records import RecordFiles
 from orchestrator.agent.run_facts import NOT_OF_THE_SCRIPT, fact_of
 from orchestrator.agent.run_values import StepRate, storable
 from orchestrator.agent.telemetry.layout_reader import RATE
+from orchestrator.agent.telemetry.line_values import LineValues
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import PERCENT, STEP
@@ -43,6 +45,8 @@ from training.events import (
     LESS_MEMORY_EVENT,
     RESUMED_EVENT,
 )
+
+logger = logging.getLogger(__name__)
 
 MOST_BYTES_A_POLL = 1 << 20
 MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the newest are read
@@ -110,6 +114,7 @@ class Follower:
         self.columns = job_folder.metrics
         self.since_s = (attempt.launched_at or attempt.created_at).timestamp()
         self.writer = MetricWriter(self.columns, attempt.number, self.since_s, state.get("columns"))
+        self.has_stumbled = False
         self.printed: bool = state.get("printed", False)  # some points come from printed lines
         self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
         self.events_speak: bool = state.get("events_speak", False)  # some points come from event files
@@ -301,7 +306,7 @@ class Follower:
         return read, waiting
 
     def _read_printed(self, batch: ParsedBatch, line: bytes, now: float) -> None:
-        parsed = self.parser.feed(line.decode(errors="replace"))
+        parsed = self._parse(line.decode(errors="replace"))
         if parsed is None:
             return
         if self.records.step is not None and parsed.unit != self.records.unit:
@@ -317,6 +322,16 @@ class Follower:
             if not math.isfinite(value) and is_loss(name):
                 batch.first_nonfinite = batch.first_nonfinite or (name, parsed.step)
             batch.points.append(Point(name, parsed.step, now, value))
+
+    def _parse(self, line: str) -> LineValues | None:
+        """What a printed line tells; one that our parser stumbles over tells nothing, and the next ones are read."""
+        try:
+            return self.parser.feed(line)
+        except Exception:
+            if not self.has_stumbled:  # a training prints alike lines by the thousand
+                logger.exception("A printed line of %s cannot be read", self.attempt)
+            self.has_stumbled = True
+            return None
 
     def _commit(self, batch: ParsedBatch) -> None:
         if batch.last_step is not None:

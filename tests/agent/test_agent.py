@@ -171,6 +171,18 @@ def test_no_lines_are_kept_where_a_secret_of_the_run_is_no_longer_known(
     assert attempt.log_tail == ""
 
 
+def test_an_attempt_ends_without_the_lines_that_cannot_be_read(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    attempt.followed = {"stdout": "as another version might count"}
+    attempt.save()
+    write_exit(attempt, "ok")
+    make_folder(attempt).log(0).write_text("step 1 loss 0.5\n")
+
+    job = check_until(watch_of(attempt), ended)
+
+    assert job.state == JobState.SUCCEEDED
+
+
 def test_a_turn_that_began_before_the_attempt_does_not_end_it_before_its_begin(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_exit(attempt, "ok")

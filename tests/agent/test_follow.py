@@ -467,3 +467,14 @@ def test_event_files_of_an_unchanged_script_become_its_curves(run, home):
 
     assert (job.step, job.last_values["loss"]) == (7, 0.5)
     assert stored(home, run) == [0.5]
+
+
+def test_a_printed_line_that_the_reader_stumbles_over_is_passed_over(run, home):
+    home.job(run.job_id).attempt(run.number).log(0).write_text("epoch 1/3 loss 0.5\n")
+    run.followed = {"parser": {"standing": {"first_epoch": "as another version might count"}}}
+    run.save()
+
+    poll(run)
+
+    run.refresh_from_db()
+    assert run.followed["stdout"] == len("epoch 1/3 loss 0.5\n")
