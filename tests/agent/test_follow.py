@@ -470,11 +470,12 @@ def test_event_files_of_an_unchanged_script_become_its_curves(run, home):
 
 
 def test_a_printed_line_that_the_reader_stumbles_over_is_passed_over(run, home):
-    home.job(run.job_id).attempt(run.number).log(0).write_text("epoch 1/3 loss 0.5\n")
-    run.followed = {"parser": {"standing": {"first_epoch": "as another version might count"}}}
+    printed = "epoch 1/3 loss 0.5\nepoch 1/3 step 2/30 loss 0.4\n"
+    home.job(run.job_id).attempt(run.number).log(0).write_text(printed)
+    run.followed = {"parser": {"muting": {"lines": "as another version might count"}}}
     run.save()
 
     poll(run)
 
     run.refresh_from_db()
-    assert run.followed["stdout"] == len("epoch 1/3 loss 0.5\n")
+    assert run.followed["stdout"] == len(printed)
