@@ -69,13 +69,12 @@ class Attempt:
     def wait_for_beats(self, count: int) -> None:
         """Until its supervisor has beaten this often from now on, or can no longer."""
         seen = {self.folder.heartbeat.read_bytes()}
-        wait_until(
-            lambda: (
-                seen.add(self.folder.heartbeat.read_bytes())
-                or len(seen) > count
-                or liveness(self.folder) is not Liveness.ALIVE
-            )
-        )
+
+        def has_beaten() -> bool:
+            seen.add(self.folder.heartbeat.read_bytes())
+            return len(seen) > count or liveness(self.folder) is not Liveness.ALIVE
+
+        wait_until(has_beaten)
 
     def everything(self) -> str:
         """All logs, for the message of a test that failed."""
