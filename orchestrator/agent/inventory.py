@@ -79,9 +79,9 @@ def _record(info: DeviceInfo, row: Device | None, pool: Pool, lent_to: Pool | No
 
 
 _WHY_LOST = {
-    Gone.FELL_OFF: HealthFact.LOST,
-    Gone.NEEDS_RESET: HealthFact.NEEDS_RESET,
-    Gone.NOT_THERE: HealthFact.GONE,
+    Gone.FELL_OFF: fact(HealthFact.LOST),
+    Gone.NEEDS_RESET: fact(HealthFact.NEEDS_RESET),
+    Gone.NOT_THERE: fact(HealthFact.GONE),
 }
 
 
@@ -94,7 +94,7 @@ class LostDevices:
     def note(self, readings: list[Reading]) -> None:
         now_lost = {reading.device_id: reading.gone for reading in readings if reading.gone}
         for device_id in now_lost.keys() - self.lost:
-            why_lost = fact(_WHY_LOST[now_lost[device_id]])
+            why_lost = _WHY_LOST[now_lost[device_id]]
             reason = say(why_lost)
             logger.warning("Device %s is faulty: %s", device_id, reason)
             Device.objects.filter(pk=device_id).exclude(health=Health.FAULTY).update(
