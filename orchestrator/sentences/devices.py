@@ -177,8 +177,8 @@ def _held_without_sign(job: str) -> str:
 
 
 @says(HealthFact.LOST)
-def _lost(error: str = "") -> str:
-    return error or text("The driver has lost it: it fell off the bus. Reset it, or reboot the server.")
+def _lost() -> str:
+    return text("The driver has lost it: it fell off the bus. Reset it, or reboot the server.")
 
 
 @says(HealthFact.NEEDS_RESET)

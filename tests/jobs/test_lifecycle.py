@@ -571,9 +571,7 @@ def test_a_proven_end_lifts_the_fence_but_not_that_of_a_silent_neighbour(make_at
 
 def test_a_faulty_device_stays_faulty_when_its_job_ended(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    Device.objects.update(
-        health=Health.FAULTY, health_why=fact(HealthFact.LOST, error="Fell off the bus.").as_json()
-    )
+    Device.objects.update(health=Health.FAULTY, health_why=fact(HealthFact.LOST).as_json())
 
     lifecycle.end(attempt, ending(ExitKind.GPU_FAULT))
 
