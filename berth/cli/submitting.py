@@ -166,9 +166,8 @@ def _meant(code: str) -> str:
     """What a name without a file means, perhaps: a script, or a program, with arguments or without."""
     if Path(f"{code}.py").is_file():
         return f" Was {code}.py meant?"
-    return (
-        f" To run a program: berth run -- {code}" if programs.is_program(next(iter(code.split()), "")) else ""
-    )
+    first = next(iter(code.split()), "")
+    return f" To run a program: berth run -- {code}" if programs.is_program(first) else ""
 
 
 def with_data(berth: Berth, spec: Spec) -> None:

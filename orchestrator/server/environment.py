@@ -20,7 +20,7 @@ _SESSIONS_URL = re.compile(
     r"https?://(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9]\d{0,4})?", re.ASCII
 )
 _SHORTEST_LEASE_S = 10
-# Of Ray itself unless told otherwise: for its clients and workers, its dashboard and that one's agents.
+# Ray takes these by default, for its clients and workers, its dashboard and the dashboard's agents.
 _PORTS_OF_RAY = {*range(10_001, 20_000), 8265, 52365}
 _DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}GiB", re.ASCII)
 
