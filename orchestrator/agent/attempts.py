@@ -55,6 +55,7 @@ class AttemptWatch:
         self.followed_at = 0.0  # monotonic
         self.has_news = False  # reported or ended since ``take_news``
         self.ended_at: float | None = None  # monotonic: when its end was first seen
+        self.is_unreadable = False  # what it wrote last
         self.halts = HaltWatch()
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
@@ -222,13 +223,17 @@ class AttemptWatch:
 
         What cannot be read is passed over: read again it would fail again, and the attempt would keep its devices.
         """
+        if self.is_unreadable:
+            return False
         try:
             return self.follow(at_end=True)
         except (OSError, OperationalError, InterfaceError):
             raise  # of the disk and the database, which get better
         except Exception:
             logger.exception("What %s wrote last cannot be read; it ends without", self.attempt)
-            return False
+        self.is_unreadable = True
+        lifecycle.remark(self.attempt.job, fact(Happened.END_UNREAD), actor="agent")
+        return False
 
     def _log_tail(self, first_failure: FirstFailure | None) -> str:
         rank = first_failure.get("rank") if first_failure else 0

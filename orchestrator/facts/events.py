@@ -80,6 +80,7 @@ class Happened(StrEnum):
     IDLE = "idle"
     SLOWED_DOWN = "slowed_down"
     LINES_PASSED_OVER = "lines_passed_over"
+    END_UNREAD = "end_unread"
     PREDICTION_FAR_OFF = "prediction_far_off"
 
     # Told by the run itself

@@ -157,6 +157,14 @@ def _process_continued(pid: int, name: str) -> str:
     return text("Its process {pid} ({name}) is no longer stopped.", pid=pid, name=name)
 
 
+@says(Happened.END_UNREAD)
+def _end_unread() -> str:
+    return text(
+        "Berth failed to read what the run wrote last, so metrics may be missing; its log is whole. "
+        "The operator finds why in the agent's log."
+    )
+
+
 @says(Happened.LINES_PASSED_OVER)
 def _lines_passed_over(size_bytes: int) -> str:
     return text(

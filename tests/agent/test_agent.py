@@ -181,6 +181,10 @@ def test_an_attempt_ends_without_the_lines_that_cannot_be_read(make_attempt, wat
     job = check_until(watch_of(attempt), ended)
 
     assert job.state == JobState.SUCCEEDED
+    assert [each.reason for each in job.events.of(Happened.END_UNREAD)] == [
+        "Berth failed to read what the run wrote last, so metrics may be missing; its log is whole. "
+        "The operator finds why in the agent's log."
+    ]
 
 
 def test_a_turn_that_began_before_the_attempt_does_not_end_it_before_its_begin(make_attempt, watch_of):
