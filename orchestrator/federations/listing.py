@@ -91,7 +91,7 @@ def row_of(federation: Federation) -> FederationRow:
     for number in (*jobs, *federation.remote_numbers):
         one = lost.get(number)
         left_out = _left_out(one) if one else told.get(number, "")
-        part = _part(federation, report, jobs.get(number), invited.get(number), left_out)
+        part = _part(federation, report, jobs.get(number), invited.get(number), left_out, one)
         sites.append(SiteRow(number, jobs.get(number), invited.get(number), part, left_out))
     return FederationRow(federation, server, tuple(sites), report)
 
@@ -106,24 +106,23 @@ def _part(
     job: Job | None,
     row: FederationInvitation | None,
     left_out: str,
+    lost: LostOut | None,
 ) -> Part:
     if job is None and (row is None or row.joined_at is None):
         over = federation.has_ended or left_out or (row is not None and row.revoked_at is not None)
         return Part.NEVER_JOINED if over else Part.WAITS
     if left_out or (row is not None and row.revoked_at is not None):
-        return Part.LEFT_OUT if _was_in_a_round(report, job, left_out) else Part.IN_NO_ROUND
+        return Part.LEFT_OUT if _was_in_a_round(report, job, lost) else Part.IN_NO_ROUND
     if federation.has_ended:
         return Part.TOOK_PART if report.rounds or job is not None else Part.IN_NO_ROUND
     return Part.TAKES_PART if report.rounds or job is not None else Part.WAITS
 
 
-def _was_in_a_round(report: FederatedReport, job: Job | None, left_out: str) -> bool:
+def _was_in_a_round(report: FederatedReport, job: Job | None, lost: LostOut | None) -> bool:
     if job is not None:
         return True
     first = next((each.round for each in report.rounds), None)
-    return first is not None and not left_out.startswith(
-        ("left out from round 0", f"left out from round {first} ")
-    )
+    return first is not None and (lost is None or lost.round > first)
 
 
 def find(user: AbstractBaseUser, wanted: str) -> Federation:
