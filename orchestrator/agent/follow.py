@@ -397,9 +397,10 @@ class Follower:
             changes["steps_per_s"] = rate
         if batch.points:
             values = job.last_values
-            for point in batch.points:
-                if point.name in values or len(values) < MOST_LAST_VALUES:
-                    values[point.name] = storable(point.value)
+            newest = {point.name: point.value for point in batch.points}
+            for name, value in newest.items():
+                if name in values or len(values) < MOST_LAST_VALUES:
+                    values[name] = storable(value)
             changes["last_values"] = values
         if batch.first_nonfinite and job.diverged_step is None and is_loss(batch.first_nonfinite[0]):
             changes["diverged_step"] = batch.first_nonfinite[1]
