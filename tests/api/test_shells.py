@@ -1,5 +1,6 @@
 """Who may open a shell in a job, and what a refusal says; real shells are in tests/system/test_shells.py."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from orchestrator.people import tokens
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.orders import OrderBook, ShellOrder
+from orchestrator.supervisor.protocol.records import write_record
 from orchestrator.supervisor.ranks import shell
 from tests.unix_sockets import unix_listener
 from tests.waiting import PATIENCE_S
@@ -182,6 +184,23 @@ async def test_word_of_the_supervisor_reaches_the_caller(home, running, ada):
     ended.set()
     thread.join(PATIENCE_S)
     assert answer == (409, "8 connections to this run are open already.")
+
+
+async def test_shell_that_waits_for_its_run_keeps_nobody_else_waiting(home, running, make_job, ada):
+    folder = home.job(running.pk).attempt(running.attempt_count)
+    folder.orders.mkdir(parents=True)
+    text, waiting = await sync_to_async(token_of)(ada), await sync_to_async(make_job)(ada)
+    socket = visit(running, text)
+    await socket.send_input({"type": "websocket.connect"})
+    while not list(folder.orders.iterdir()):  # which no supervisor carries out
+        await asyncio.sleep(0.01)
+
+    assert (await refusal(waiting, text))[0] == 409
+
+    assert await socket.receive_nothing()
+    write_record(folder.exit, {})
+    assert (await socket.receive_output(PATIENCE_S))["status"] == 409
+    await socket.wait(PATIENCE_S)
 
 
 async def test_connection_ends_once_its_token_is_revoked(supervised, running, ada, monkeypatch):

@@ -5,7 +5,10 @@ It takes tokens only: a page cannot send one with a websocket, so no other site 
 
 import asyncio
 import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.contrib.auth.models import User
 
@@ -14,19 +17,22 @@ from orchestrator.api.http.connections import Receive, Scope, Send
 from orchestrator.api.http.errors import Unauthenticated, problem
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.jobs.shells import check, connect
+from orchestrator.jobs.shells import check, note_opened, way_into
 from orchestrator.models import Job
 
 PIECE_BYTES = 1 << 16
 AGAIN_S = 15.0  # between two looks whether the caller may still be there
 NORMAL, POLICY = 1000, 1008
+# A run may take half a minute to let somebody in. The thread that asks the database is that of all websockets and
+# sessions, so it must not wait for one.
+_OPENING = ThreadPoolExecutor(32, thread_name_prefix="shell")
 
 
 async def shell_door(scope: Scope, receive: Receive, send: Send) -> None:
     """Connect the caller to the job, until one side ends or the caller's right does."""
     await receive()  # that the client connects
     try:
-        connection = await database_sync_to_async(_connect)(scope)
+        connection = await _connect(scope)
     except OrchestratorError as error:
         await _refuse(scope, send, error)
         return
@@ -38,9 +44,26 @@ async def shell_door(scope: Scope, receive: Receive, send: Send) -> None:
         connection.close()
 
 
-def _connect(scope: Scope) -> socket.socket:
+async def _connect(scope: Scope) -> socket.socket:
+    """A connection into the job.
+
+    Raises:
+        OrchestratorError: the caller may not open a shell there, or the run lets nobody in.
+    """
+    user, job, connect = await database_sync_to_async(_way_in)(scope)
+    connection: socket.socket = await sync_to_async(connect, thread_sensitive=False, executor=_OPENING)()
+    try:
+        address = (scope.get("client") or ("",))[0]
+        await database_sync_to_async(note_opened)(user, job, address=address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _way_in(scope: Scope) -> tuple[User, Job, Callable[[], socket.socket]]:
     user, job = _caller(scope)
-    return connect(user, job, address=(scope.get("client") or ("",))[0])
+    return user, job, way_into(user, job)
 
 
 def _caller(scope: Scope) -> tuple[User, Job]:
