@@ -4,12 +4,10 @@ Everything is derived from rows, and each step may be repeated; the agent calls 
 begins the first replica itself, so that nobody waits for that second.
 """
 
-import http.client
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -21,13 +19,11 @@ from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.models import FINAL_STATES, Job, JobState, Service, ServiceReplica, ServiceState
 from orchestrator.sentences import say_json
-from orchestrator.sessions.proxy.upstream import NotListening, connect
-from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.services import health
 
 logger = logging.getLogger(__name__)
 
 ACTOR = "service"
-ANSWERS_WITHIN_S = 2.0  # a replica, when it is asked whether it is ready
 MOST_FAILURES = 3
 WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
 LEAST_IDLE_S = 3.0  # the row learns of waiting requests once a second, or later on a busy machine
@@ -102,39 +98,23 @@ def is_serving(replica: ServiceReplica) -> bool:
 
 
 def look_at_replicas(service: Service, now: datetime) -> bool:
-    """Ask the replicas that are not ready yet; True where one has become so."""
-    found = False
-    for replica in open_replicas(service):
-        job = replica.job
-        if job.state != JobState.RUNNING or is_serving(replica):
-            continue
-        if is_ready(settings.HOME.job(job.pk).attempt(job.attempt_count), service.health_path):
-            replica.ready_attempt, replica.ready_at = job.attempt_count, now
-            replica.save(update_fields=["ready_attempt", "ready_at"])
-            found = True
-    return found
+    """Ask the replicas that are not ready yet, which takes up to two seconds; True where one has become so."""
+    ready = health.ready_among(unready_replicas(service), service.health_path)
+    note_ready(ready, now)
+    return bool(ready)
 
 
-def is_ready(folder: AttemptFolder, path: str) -> bool:
-    """Whether the replica of this attempt takes connections, and answers its health path where it has one.
+def unready_replicas(service: Service) -> list[ServiceReplica]:
+    """Those that run and have not answered yet."""
+    running = [each for each in open_replicas(service) if each.job.state == JobState.RUNNING]
+    return [each for each in running if not is_serving(each)]
 
-    Waits for up to ``ANSWERS_WITHIN_S``.
-    """
-    try:
-        opened = connect(folder)
-    except NotListening:
-        return False
-    with opened:
-        if not path:
-            return True
-        opened.settimeout(ANSWERS_WITHIN_S)
-        asking = http.client.HTTPConnection("service", timeout=ANSWERS_WITHIN_S)
-        asking.sock = opened
-        try:
-            asking.request("GET", path, headers={"Connection": "close"})
-            return 200 <= asking.getresponse().status < 300
-        except (OSError, http.client.HTTPException):
-            return False
+
+def note_ready(replicas: Iterable[ServiceReplica], now: datetime) -> None:
+    """Let requests go to these replicas, which were just found ready."""
+    for replica in replicas:
+        replica.ready_attempt, replica.ready_at = replica.job.attempt_count, now
+        replica.save(update_fields=["ready_attempt", "ready_at"])
 
 
 def begin_first(service: Service) -> None:
