@@ -1,7 +1,6 @@
 """Services with replicas whose programs are of the tests, and the door in front of them on a port."""
 
 import asyncio
-import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from orchestrator.models import JobState, Service, ServiceReplica
 from orchestrator.server.protocols import BoundedHttp
 from orchestrator.services import keys
 from orchestrator.services.door import ServicesDoor
-from tests.unix_sockets import unix_listener
+from tests.unix_sockets import Program, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -29,34 +28,6 @@ def make_replica(make_attempt) -> Callable[..., ServiceReplica]:
         return ServiceReplica.objects.create(service=service, job=attempt.job, **given)
 
     return make
-
-
-class Program:
-    """The program of a replica: ``answer`` gets each connection with the head of its request, in a thread of its own."""
-
-    def __init__(self, listener: socket.socket, answer: Callable[[socket.socket, bytes], None]) -> None:
-        self.heads: list[bytes] = []
-        self._listener, self._answer = listener, answer
-        listener.setblocking(True)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):  # the door may hang up first
-            head = b""
-            while b"\r\n\r\n" not in head and (piece := connection.recv(65536)):
-                head += piece
-            self.heads.append(head)
-            self._answer(connection, head)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from orchestrator.models import Attempt, JobState, SessionPass
 from orchestrator.sessions import passes
@@ -182,6 +183,9 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
         raise _not_listening() from None
     if scope["type"] == "websocket":
         kept = [(name, value) for name, value in headers if name != b"host"]
+        # The client of websockets drops what follows a semicolon in a path.
+        path, mark, query = target.partition(b"?")
+        target = path.replace(b";", b"%3B") + mark + query
         await websockets.relay(
             scope,
             receive,
@@ -189,7 +193,7 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
             connection=connection,
             address=f"ws://{host}{target.decode('ascii')}",
             headers=kept,
-            holds=lambda: database_sync_to_async(_still_holds)(holder, scope, place),
+            holds=lambda: database_sync_to_async(_why_over)(scope, place),
         )
         return
     chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
@@ -197,7 +201,9 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     if length and int(length[0]) > plain.BODY_BYTES:
         connection.close()
         raise Refused(413, "Too large", BODY_TOO_LARGE)
-    exchange = plain.Exchange(receive, send, place.base)
+    exchange = plain.Exchange(
+        receive, send, place.base, holds=lambda: database_sync_to_async(_why_over)(scope, place)
+    )
     await _exchange(exchange, connection, scope["method"].encode(), target, headers, chunked=chunked)
 
 
@@ -212,6 +218,10 @@ async def _exchange(
 ) -> None:
     try:
         await exchange.run(connection, method, target, headers, chunked=chunked)
+    except plain.Revoked as why:
+        if not exchange.answered:
+            raise Refused(503, "Closed", str(why)) from None
+        # The server ends the connection of an answer that has no end.
     except (plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
         if exchange.answered:
             raise  # the server ends the connection, so that the browser sees an incomplete answer
@@ -247,9 +257,16 @@ def _not_listening() -> Refused:
     )
 
 
-def _still_holds(holder: SessionPass, scope: Mapping[str, Any], place: Place) -> bool:
-    found = _holder(scope, place)
-    return found is not None and found.job.state == JobState.RUNNING
+def _why_over(scope: Mapping[str, Any], place: Place) -> str:
+    """Why an open connection may not go on; empty: it may."""
+    try:
+        found = _holder(scope, place)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("Whether a session may stay open could not be read: %s; it is read again.", error)
+        return ""
+    if found is None:
+        return "You are no longer signed in to Berth."
+    return "" if found.job.state == JobState.RUNNING else f"This session is {found.job.state}."
 
 
 # Answers of our own

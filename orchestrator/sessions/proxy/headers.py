@@ -94,7 +94,7 @@ def to_program(headers: Headers, host: str, scheme: str) -> Headers:
     """The headers of a request as the session's program gets them."""
     dropped = _BETWEEN_TWO | _NOT_UPSTREAM | _named_by_connection(headers)
     kept = [
-        (name, value)
+        (name, value.strip(b" \t"))
         for name, value in headers
         if name.lower() not in dropped and not name.lower().startswith(_OF_SOCKETS)
     ]
