@@ -53,6 +53,8 @@ class Program:
             head = b""
             while b"\r\n\r\n" not in head and (piece := connection.recv(65536)):
                 head += piece
+            if not head:  # somebody looked whether it listens
+                return
             self.heads.append(head)
             self._answer(connection, head)
 

@@ -32,7 +32,7 @@ DRAIN_IDLE_S = 2.0  # nobody asks it; the door learns within a second that it ge
 
 
 class _Enough(Exception):
-    """Another process has begun the replica."""
+    """No replica is to begin: another process was first, or the service is off by now."""
 
 
 def advance(service: Service, now: datetime) -> None:
@@ -138,6 +138,10 @@ def begin_replica(service: Service, beside: int) -> bool:
     fields = {**service.job_fields, "name": f"{service.name} {number}", "source": {"bundle": service.bundle}}
 
     def write(job: Job) -> None:
+        # As it is now: it may have been stopped or removed since it was read, and would leave this replica behind.
+        rows = Service.objects.select_for_update().filter(pk=service.pk)
+        if rows.values_list("state", flat=True).first() != ServiceState.ON:
+            raise _Enough
         current = [each for each in open_replicas(service) if each.revision == service.revision]
         if len(current) > beside:
             raise _Enough

@@ -8,6 +8,7 @@ import json
 import math
 import re
 import time
+from collections import deque
 from typing import Any
 
 from orchestrator.models import ServiceState
@@ -28,6 +29,9 @@ ON_THE_WAY_S = 0.005  # of a deadline: from the client to here, and back
 BODY_BYTES = 256 * 1024**2
 STARTS_WITHIN_S = 600.0  # the wait of a request without a deadline of its own for the first replica
 LONGEST_QUERY_BYTES = 16 * 1024
+AHEAD_BYTES = 64 * 1024  # of a body, kept before its turn; thousands may wait
+_HOST = "service"  # as which programs are asked
+_OWN_HOST = re.compile(rb"^https?://service(?=/)")
 _TARGET = re.compile(r"/serve/([a-z0-9-]{1,64})(/.*)")
 
 
@@ -53,6 +57,7 @@ class ServicesDoor:
         began, told, desk = time.monotonic(), _Told(send), None
         try:
             name, target = _target(scope)
+            told.base = f"{PREFIX}{name}".encode()
             desk = await self._desks.of(name, _key(scope["headers"]))
             if desk is not None:
                 await desk.look()
@@ -62,43 +67,45 @@ class ServicesDoor:
                     "no_key",
                     f"Send a key of the service {name} as Authorization: Bearer {MARK}..., made by its owner.",
                 )
-            await _serve(desk, scope, receive, told, target, began)
+            await _serve(desk, scope, _Body(receive), told, target, began)
         except Refused as refused:
             await _refuse(told, refused)
+        except _Left:
+            return
         finally:
             if desk is not None and told.status:
                 desk.count(told.status, time.monotonic() - began)
 
 
-async def _serve(
-    desk: Desk, scope: Scope, receive: Receive, send: "_Told", target: bytes, began: float
-) -> None:
+async def _serve(desk: Desk, scope: Scope, body: "_Body", send: "_Told", target: bytes, began: float) -> None:
     """Wait for a turn, and pass one request on to a free replica."""
     service = desk.service
     if service.state != ServiceState.ON:
         raise Refused(503, "off", f"{service.name} is {service.state}: {say_json(service.why)}")
     own_s, is_cold = _own_deadline_s(scope["headers"]), desk.is_cold
     deadline = began + (own_s or (STARTS_WITHIN_S if is_cold else service.deadline_s)) - ON_THE_WAY_S
-    replica = await _turn(desk, deadline)
+    replica = await _turn(desk, deadline, body)
     if is_cold and own_s is None:
         deadline = (
             time.monotonic() + service.deadline_s
         )  # counts from the turn where a replica was started first
     begins, finished = time.monotonic(), False
     try:
-        await _through(desk, replica, scope, receive, send, target, deadline - begins)
-        finished = send.status < 500
+        await _through(desk, replica, scope, body, send, target, deadline - begins)
+        finished = send.is_complete and send.status < 500
     finally:
         desk.line.done(replica, time.monotonic() - begins if finished else None)
 
 
-async def _turn(desk: Desk, deadline: float) -> Answering:
+async def _turn(desk: Desk, deadline: float, body: "_Body") -> Answering:
     """The replica that serves this request, once it is free.
 
     Raises:
         Refused: it would be too late.
+        _Left: nobody waits for the answer any longer.
     """
     turn = asyncio.ensure_future(desk.line.turn(deadline))
+    leaving: asyncio.Task[None] | None = None
     try:
         while not turn.done():
             await desk.tell()
@@ -107,7 +114,16 @@ async def _turn(desk: Desk, deadline: float) -> Answering:
                 turn.cancel()
                 why = say_json(desk.service.why)
                 raise Refused(503, "off", f"{desk.service.name} is {desk.service.state}: {why}")
-            await asyncio.wait([turn], timeout=0.05 if desk.is_cold else 0.25)
+            # Not before the first look: a request that is refused at once need not send its body.
+            leaving = leaving or asyncio.create_task(body.until_left())
+            await asyncio.wait(
+                [turn, leaving],
+                timeout=0.05 if desk.is_cold else 0.25,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if leaving.done() and not turn.done():
+                leaving.result()
+                raise _Left
         found = turn.result()
     except Full as full:
         raise Refused(
@@ -123,6 +139,9 @@ async def _turn(desk: Desk, deadline: float) -> Answering:
     finally:
         if not turn.done():
             turn.cancel()
+        if leaving is not None:
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
     return found
 
 
@@ -130,7 +149,7 @@ async def _through(
     desk: Desk,
     replica: Answering,
     scope: Scope,
-    receive: Receive,
+    body: "_Body",
     send: "_Told",
     target: bytes,
     left_s: float,
@@ -140,9 +159,9 @@ async def _through(
     except upstream.NotListening:
         desk.lose(replica)
         raise Refused(503, "gone", "The replica has just ended; ask again.", retry_s=1) from None
-    headers = headings.to_program(scope["headers"], "service", "http")
+    headers = headings.to_program(scope["headers"], _HOST, "http")
     chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
-    exchange = plain.Exchange(_Limited(receive), send, PREFIX)
+    exchange = plain.Exchange(body, send, PREFIX)
     try:
         async with asyncio.timeout(left_s):
             await exchange.run(connection, scope["method"].encode(), target, headers, chunked=chunked)
@@ -197,14 +216,32 @@ def _own_deadline_s(headers: Headers) -> float | None:
     return seconds
 
 
-class _Limited:
-    """A request's body, up to a limit."""
+class _Left(Exception):
+    """The caller is gone."""
+
+
+class _Body:
+    """A request's body, up to a limit.
+
+    What comes before the request's turn is kept, so that a caller who leaves meanwhile is noticed.
+    """
 
     def __init__(self, receive: Receive) -> None:
-        self._receive, self._count = receive, 0
+        self._receive, self._count, self._kept_bytes = receive, 0, 0
+        self._kept: deque[Event] = deque()
+
+    async def until_left(self) -> None:
+        """Return once the caller has left; behind a long body that is not noticed."""
+        while self._kept_bytes < AHEAD_BYTES:
+            event = await self._receive()
+            self._kept.append(event)
+            self._kept_bytes += len(event.get("body", b""))
+            if event["type"] == "http.disconnect":
+                return
+        await asyncio.Event().wait()
 
     async def __call__(self) -> Event:
-        event = await self._receive()
+        event = self._kept.popleft() if self._kept else await self._receive()
         self._count += len(event.get("body", b""))
         if self._count > BODY_BYTES:
             raise plain.TooLong
@@ -215,14 +252,25 @@ class _Told:
     """Sends an answer, and remembers its status; no browser may take it for a page of Berth's."""
 
     def __init__(self, send: Send) -> None:
-        self._send, self.status = send, 0
+        self._send, self.status, self.is_complete = send, 0, False
+        self.base = b""  # of the service's addresses, which its program does not know
 
     async def __call__(self, event: Event) -> None:
         if event["type"] == "http.response.start":
             self.status = event["status"]
-            kept = [(name, value) for name, value in event["headers"] if name.lower() not in _NEVER]
+            kept = [
+                (name, self._there(value) if name == b"location" else value)
+                for name, value in event["headers"]
+                if name.lower() not in _NEVER
+            ]
             event = {**event, "headers": [*kept, *_STRANGER]}
         await self._send(event)
+        self.is_complete = event["type"] == "http.response.body" and not event.get("more_body", False)
+
+    def _there(self, location: bytes) -> bytes:
+        """Where a redirect leads: one to the program's own paths, or to the host that it is told, stays there."""
+        path = _OWN_HOST.sub(b"", location)
+        return self.base + path if path.startswith(b"/") and not path.startswith(b"//") else location
 
 
 _NEVER = frozenset([b"set-cookie", b"content-security-policy", b"x-content-type-options", b"server"])

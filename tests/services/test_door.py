@@ -3,8 +3,10 @@
 import socket
 import threading
 
+import httpx
 import pytest
 
+from orchestrator.models import Service, ServiceReplica
 from orchestrator.services import health
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -47,3 +49,90 @@ def test_program_that_does_not_say_whether_it_is_ready_holds_up_no_other_service
     finally:
         over.set()
         first.join(PATIENCE_S)
+
+
+def test_caller_who_gave_up_waits_no_longer_in_the_line(make_service, make_attempt, make_replica, caller_of):
+    service = make_service(most_waiting=1, deadline_s=PATIENCE_S)
+    starting = make_attempt()
+    ServiceReplica.objects.create(service=service, job=starting.job, revision=service.revision)
+    caller = caller_of(service)
+    with pytest.raises(httpx.ReadTimeout):
+        caller.post("", json=[1], timeout=httpx.Timeout(PATIENCE_S, read=0.5))
+
+    codes = []
+    for _ in range(100):
+        codes.append(caller.post("", json=[2], headers={"Berth-Deadline-Ms": "200"}).json()["code"])
+        if codes[-1] == "late":
+            break
+
+    assert codes[-1] == "late"
+
+
+def test_body_that_came_before_its_turn_arrives_whole(make_service, make_replica, make_program, caller_of):
+    service = make_service(deadline_s=PATIENCE_S)
+    replica = make_replica(service, ready_attempt=0)
+    caller, sizes = caller_of(service), []
+
+    def count(connection: socket.socket, head: bytes) -> None:
+        begin, _, body = head.partition(b"\r\n\r\n")
+        left = int(begin.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]) - len(body)
+        while left > 0:
+            left -= len(connection.recv(65536))
+        sizes.append(left)
+        connection.sendall(OK)
+
+    def ask() -> None:
+        answers.append(caller.post("", content=b"x" * 5_000_000).text)
+
+    answers: list[str] = []
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: Service.objects.filter(wanted=1).exists())
+    make_program(replica, count)
+    thread.join(PATIENCE_S)
+
+    assert (answers, sizes) == (["ok"], [0])
+
+
+def test_callers_who_left_do_not_say_how_long_an_answer_takes(
+    make_service, make_replica, make_program, caller_of
+):
+    service = make_service(deadline_s=PATIENCE_S)
+    over = threading.Event()
+
+    def answer(connection: socket.socket, head: bytes) -> None:
+        if b"/slow" in head:
+            over.wait(PATIENCE_S)
+        connection.sendall(OK)
+
+    make_program(make_replica(service), answer)
+    caller = caller_of(service)
+    for _ in range(5):
+        with pytest.raises(httpx.ReadTimeout):
+            caller.get("slow", timeout=httpx.Timeout(PATIENCE_S, read=2))
+    over.set()
+
+    said = caller.get("", headers={"Berth-Deadline-Ms": "1900"})
+
+    assert said.text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("/predict", "/serve/digits/predict"),
+        ("http://service/predict?x=1", "/serve/digits/predict?x=1"),
+        ("next", "next"),
+        ("//other.example/x", "//other.example/x"),
+        ("https://other.example/x", "https://other.example/x"),
+        ("http://service.example/x", "http://service.example/x"),
+    ],
+)
+def test_redirect_of_a_program_leads_back_to_the_service(
+    make_service, make_replica, make_program, caller_of, given, told
+):
+    service = make_service()
+    head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {given}\r\nContent-Length: 0\r\n\r\n"
+    make_program(make_replica(service), head.encode())
+
+    assert caller_of(service).get("predict/").headers["location"] == told
