@@ -11,8 +11,10 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.contrib.auth.models import User
+from django.db import connection
 
 from dashboard.urls import websocket_urlpatterns
+from orchestrator.api.http import rate
 from orchestrator.api.resources import shells
 from orchestrator.models import AgentRules, AuditEntry, Job, JobState, Person, Role, Token
 from orchestrator.people import tokens
@@ -212,6 +214,85 @@ async def test_connection_ends_once_its_token_is_revoked(supervised, running, ad
 
     assert await socket.receive_output(PATIENCE_S) == {"type": "websocket.close", "code": 1008}
     await socket.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What the looks whether a caller may still be there have found."""
+    found: list[bool] = []
+    still_may = shells._still_may
+
+    def look(*arguments: Any) -> bool:
+        answer = False
+        try:
+            answer = still_may(*arguments)
+        finally:
+            found.append(answer)
+        return answer
+
+    monkeypatch.setattr(shells, "_still_may", look)
+    monkeypatch.setattr(shells, "AGAIN_S", 0.05)
+    return found
+
+
+async def answers(socket: ApplicationCommunicator, looks: list[bool]) -> bool:
+    """Whether a shell answers after two further looks."""
+    count = len(looks)
+    while len(looks) < count + 2 and all(looks):
+        await asyncio.sleep(0.01)
+    if not all(looks):
+        return False
+    await socket.send_input({"type": "websocket.receive", "bytes": b"hello"})
+    answer = await socket.receive_output(PATIENCE_S)
+    return bool(answer == {"type": "websocket.send", "bytes": b"HELLO"})
+
+
+async def leave(socket: ApplicationCommunicator) -> None:
+    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+    await socket.wait(PATIENCE_S)
+
+
+async def test_shell_stays_open_when_too_many_requests_come_beside_it(
+    supervised, running, ada, looks, monkeypatch
+):
+    monkeypatch.setattr(rate, "requests", rate.Rate(a_second=0.0, burst=2.0))
+    socket = await opened(running, await sync_to_async(token_of)(ada))
+
+    assert await answers(socket, looks)
+    await leave(socket)
+
+
+async def test_shell_stays_open_through_a_moment_without_the_database(supervised, running, ada, looks):
+    socket = await opened(running, await sync_to_async(token_of)(ada))
+    table = Token._meta.db_table
+
+    await sync_to_async(rename)(table, "away")
+    try:
+        assert await answers(socket, looks)
+    finally:
+        await sync_to_async(rename)("away", table)
+    await leave(socket)
+
+
+async def test_shell_stays_open_when_the_part_of_an_id_fits_a_later_job_too(
+    supervised, running, ada, looks, make_job
+):
+    socket = visit(running, await sync_to_async(token_of)(ada))
+    part = str(running.pk)[:6]
+    socket.scope["path"] = f"/ws/v1/jobs/{part}/shell"
+    await socket.send_input({"type": "websocket.connect"})
+    assert (await socket.receive_output(PATIENCE_S))["type"] == "websocket.accept"
+
+    later = await sync_to_async(make_job)(ada)
+
+    assert str(later.pk).startswith(part)
+    assert await answers(socket, looks)
+    await leave(socket)
+
+
+def rename(table: str, name: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")
 
 
 async def test_server_that_cannot_answer_a_handshake_closes_it(running):

@@ -4,21 +4,27 @@ It takes tokens only: a page cannot send one with a websocket, so no other site 
 """
 
 import asyncio
+import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.contrib.auth.models import User
+from django.db import InterfaceError, OperationalError
 
 from orchestrator.api.http.authentication import let_in
 from orchestrator.api.http.connections import Receive, Scope, Send
 from orchestrator.api.http.errors import Unauthenticated, problem
 from orchestrator.api.resources.job_filters import find_job
-from orchestrator.exceptions import OrchestratorError
+from orchestrator.exceptions import OrchestratorError, TooMany
 from orchestrator.jobs.shells import check, note_opened, way_into
 from orchestrator.models import Job
+
+logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 16
 AGAIN_S = 15.0  # between two looks whether the caller may still be there
@@ -32,20 +38,21 @@ async def shell_door(scope: Scope, receive: Receive, send: Send) -> None:
     """Connect the caller to the job, until one side ends or the caller's right does."""
     await receive()  # that the client connects
     try:
-        connection = await _connect(scope)
+        connection, job_id = await _connect(scope)
     except OrchestratorError as error:
         await _refuse(scope, send, error)
         return
     connection.setblocking(False)
     try:
         await send({"type": "websocket.accept"})
-        await _relay(scope, receive, send, connection)
+        may_stay = database_sync_to_async(partial(_still_may, scope, job_id))
+        await _relay(receive, send, connection, may_stay)
     finally:
         connection.close()
 
 
-async def _connect(scope: Scope) -> socket.socket:
-    """A connection into the job.
+async def _connect(scope: Scope) -> tuple[socket.socket, UUID]:
+    """A connection into the job, and the job's id.
 
     Raises:
         OrchestratorError: the caller may not open a shell there, or the run lets nobody in.
@@ -58,22 +65,24 @@ async def _connect(scope: Scope) -> socket.socket:
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, job.pk
 
 
 def _way_in(scope: Scope) -> tuple[User, Job, Callable[[], socket.socket]]:
-    user, job = _caller(scope)
+    user, job = _caller(scope, scope["url_route"]["kwargs"]["job"])
     return user, job, way_into(user, job)
 
 
-def _caller(scope: Scope) -> tuple[User, Job]:
+def _caller(scope: Scope, text: str) -> tuple[User, Job]:
     """The caller and the job.
+
+    Args:
+        text: the job's id, or a part of it that no other has.
 
     Raises:
         OrchestratorError: the caller may not open a shell there, or no longer may.
     """
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    text = scope["url_route"]["kwargs"]["job"]
     if "authorization" not in headers:
         raise Unauthenticated("Send 'Authorization: Token <token>'; create a token on your account page.")
     user = let_in(headers["authorization"], "POST", f"/jobs/{text}/shell")
@@ -82,23 +91,31 @@ def _caller(scope: Scope) -> tuple[User, Job]:
     return user, job
 
 
-def _still_may(scope: Scope) -> bool:
+def _still_may(scope: Scope, job_id: UUID) -> bool:
+    """Whether the caller may still be in the job; so far as nobody can tell now, the next look does."""
     try:
-        _caller(scope)
+        _caller(scope, str(job_id))
+    except TooMany:
+        return True
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("Whether a shell may stay open could not be read: %s; it is read again.", error)
+        return True
     except OrchestratorError:
         return False
     return True
 
 
-async def _relay(scope: Scope, receive: Receive, send: Send, connection: socket.socket) -> None:
+async def _relay(
+    receive: Receive, send: Send, connection: socket.socket, may_stay: Callable[[], Awaitable[bool]]
+) -> None:
     tasks = [
         asyncio.create_task(_to_job(receive, connection)),
         asyncio.create_task(_to_caller(send, connection)),
-        asyncio.create_task(_until_revoked(scope)),
+        asyncio.create_task(_until_revoked(may_stay)),
     ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if tasks[0].done():
+        if tasks[0].done() and tasks[0].exception() is None:
             return  # the caller has gone
         await send({"type": "websocket.close", "code": POLICY if tasks[2].done() else NORMAL})
     finally:
@@ -119,9 +136,8 @@ async def _to_caller(send: Send, connection: socket.socket) -> None:
         await send({"type": "websocket.send", "bytes": data})
 
 
-async def _until_revoked(scope: Scope) -> None:
-    may = database_sync_to_async(_still_may)
-    while await may(scope):
+async def _until_revoked(may_stay: Callable[[], Awaitable[bool]]) -> None:
+    while await may_stay():
         await asyncio.sleep(AGAIN_S)
 
 
