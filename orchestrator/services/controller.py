@@ -7,6 +7,7 @@ begins the first replica itself, so that nobody waits for that second.
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import connection
 from django.utils import timezone
@@ -115,6 +116,11 @@ def note_ready(replicas: Iterable[ServiceReplica], now: datetime) -> None:
     for replica in replicas:
         replica.ready_attempt, replica.ready_at = replica.job.attempt_count, now
         replica.save(update_fields=["ready_attempt", "ready_at"])
+
+
+def note_unready(job_id: UUID, attempt: int) -> None:
+    """A replica does not listen, though it was ready; it gets requests once it answers again."""
+    ServiceReplica.objects.filter(job=job_id, ready_attempt=attempt).update(ready_attempt=0)
 
 
 def begin_first(service: Service) -> None:

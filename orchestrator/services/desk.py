@@ -85,10 +85,11 @@ class Desk:
             self.line.parallel, self.line.most_waiting = self.service.parallel, self.service.most_waiting
             self.line.set_replicas(self._replicas)
 
-    def lose(self, replica: Answering) -> None:
+    async def lose(self, replica: Answering) -> None:
         """A replica that takes no connection gets no further request until it answers again."""
         self._replicas = tuple(each for each in self._replicas if each != replica)
         self.line.set_replicas(self._replicas)
+        await database_sync_to_async(controller.note_unready)(replica.job_id, replica.attempt)
 
     async def tell(self) -> None:
         """Tell the agent that there are requests; requests that wait for a first replica wait until it knows."""

@@ -154,16 +154,19 @@ async def _through(
     target: bytes,
     left_s: float,
 ) -> None:
+    began = time.monotonic()
     try:
-        connection = upstream.connect(replica.folder)
+        connection = await upstream.reach(replica.folder, left_s)
+    except upstream.QueueFull:
+        raise Refused(504, "late", f"The replica took no connection within {left_s:.3g} s.") from None
     except upstream.NotListening:
-        desk.lose(replica)
+        await desk.lose(replica)
         raise Refused(503, "gone", "The replica has just ended; ask again.", retry_s=1) from None
     headers = headings.to_program(scope["headers"], _HOST, "http")
     chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
     exchange = plain.Exchange(body, send, PREFIX)
     try:
-        async with asyncio.timeout(left_s):
+        async with asyncio.timeout(left_s - (time.monotonic() - began)):
             await exchange.run(connection, scope["method"].encode(), target, headers, chunked=chunked)
     except TimeoutError:
         if exchange.answered:

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from orchestrator.models import Service, ServiceReplica
-from orchestrator.services import health
+from orchestrator.services import controller, health
+from tests.unix_sockets import Program, connected, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -136,3 +137,36 @@ def test_redirect_of_a_program_leads_back_to_the_service(
     make_program(make_replica(service), head.encode())
 
     assert caller_of(service).get("predict/").headers["location"] == told
+
+
+def test_replica_whose_queue_is_full_is_waited_for(make_service, make_replica, caller_of, home):
+    service = make_service(deadline_s=PATIENCE_S)
+    path = home.job(make_replica(service).job_id).attempt(1).session_socket
+    listener = unix_listener(path)
+    listener.listen(0)
+    before = connected(path)
+    caller, answers = caller_of(service), []
+    thread = threading.Thread(target=lambda: answers.append(caller.get("").text))
+    thread.start()
+    thread.join(1)
+    assert thread.is_alive(), answers
+
+    before.close()
+    program = Program(listener, lambda connection, head: connection.sendall(OK))
+    thread.join(PATIENCE_S)
+
+    assert answers == ["ok"]
+    program.close()
+
+
+def test_replica_that_listens_no_longer_is_not_ready(make_service, make_replica, make_program, caller_of):
+    service = make_service()
+    replica = make_replica(service)
+    caller = caller_of(service)
+
+    assert caller.get("").json()["code"] == "gone"
+
+    assert controller.ready_replicas(service) == []
+    make_program(replica, OK)
+    assert caller.get("", headers={"Berth-Deadline-Ms": "60000"}).text == "ok"
+    assert controller.ready_replicas(service) == [replica]

@@ -1,14 +1,17 @@
 """Programs and browsers that use HTTP and websockets in unusual, but valid ways."""
 
 import http.client
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import httpx
 import pytest
 from django.db import connection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.http11 import Request
 from websockets.sync.client import ClientConnection, connect
 from websockets.sync.server import Server, ServerConnection, unix_serve
 
@@ -16,7 +19,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import Job, SessionPass
 from orchestrator.sessions.proxy import plain
 from tests.sessions.test_proxy import cookie_of
-from tests.unix_sockets import Program, unix_listener
+from tests.unix_sockets import Program, connected, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,8 +37,8 @@ def program(home, job) -> Iterator[Callable[..., Program]]:
     """Start the session's program: what it answers to each request, or a function that does."""
     running: list[Program] = []
 
-    def begin(answer: object) -> Program:
-        def said(connection, head) -> None:
+    def begin(answer: Any) -> Program:
+        def said(connection: socket.socket, head: bytes) -> None:
             connection.sendall(answer) if isinstance(answer, bytes) else answer(connection, head)
 
         running.append(Program(unix_listener(home.job(job.pk).attempt(1).session_socket), said))
@@ -51,7 +54,7 @@ def sockets(home, job) -> Iterator[Callable[[Callable[[ServerConnection], None]]
     """Start the session's program, which takes websockets."""
     running: list[Server] = []
 
-    def begin(handle: Callable[[ServerConnection], None], **options: object) -> None:
+    def begin(handle: Callable[[ServerConnection], None], **options: Any) -> None:
         listener = unix_listener(home.job(job.pk).attempt(1).session_socket)
         listener.setblocking(True)
         running.append(unix_serve(handle, sock=listener, **options))
@@ -219,7 +222,7 @@ def test_websocket_that_is_sent_elsewhere_is_refused(job, program, channel):
 
 
 def test_address_of_a_websocket_arrives_whole(job, sockets, channel):
-    sockets(lambda connection: connection.send(connection.request.path))
+    sockets(lambda connection: connection.send(cast(Request, connection.request).path))
 
     with channel("api;v=1?q=a;b") as opened:
         assert opened.recv(PATIENCE_S) == f"/s/{job.pk}/api%3Bv=1?q=a;b"
@@ -244,7 +247,7 @@ def test_code_and_reason_of_a_close_cross_both_ways(sockets, channel):
     over = threading.Event()
 
     def take(connection: ServerConnection) -> None:
-        if connection.request.path.endswith("theirs"):
+        if cast(Request, connection.request).path.endswith("theirs"):
             connection.close(4321, "no such kernel")
             return
         with pytest.raises(ConnectionClosed):
@@ -297,3 +300,23 @@ def test_moment_without_the_database_closes_no_websocket(sockets, channel, monke
 def rename(table: str, name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")
+
+
+def test_browser_waits_while_the_programs_queue_is_full(ada, home, job, enter):
+    path = home.job(job.pk).attempt(1).session_socket
+    browser, answers = enter(ada, job), []
+    listener = unix_listener(path)
+    listener.listen(0)
+    before = [connected(path)]
+    thread = threading.Thread(target=lambda: answers.append(browser.get("").text))
+    thread.start()
+    thread.join(1)
+    assert thread.is_alive(), answers
+
+    for each in before:
+        each.close()
+    program = Program(listener, lambda connection, head: connection.sendall(OK))
+    thread.join(PATIENCE_S)
+
+    assert answers == ["ok"]
+    program.close()

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 OWN = ".berth/"  # below a session's base: addresses of ours
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in one request."
+CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
 LONGEST_QUERY_BYTES = 16 * 1024
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
@@ -178,7 +179,9 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     target = _target(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     folder = await database_sync_to_async(running)(holder)
     try:
-        connection = upstream.connect(folder)
+        connection = await upstream.reach(folder, CONNECTS_WITHIN_S)
+    except upstream.QueueFull:
+        raise _busy() from None
     except upstream.NotListening:
         raise _not_listening() from None
     if scope["type"] == "websocket":
@@ -254,6 +257,16 @@ def _not_listening() -> Refused:
         "The session runs, but its program does not answer yet. This page looks again by itself; if it stays so, read "
         "the log on the job's page.",
         retry_s=2,
+    )
+
+
+def _busy() -> Refused:
+    return Refused(
+        503,
+        "Busy",
+        "The session's program has too many requests waiting. This page looks again by itself; if it stays so, see on "
+        "the job's page what the program does.",
+        retry_s=5,
     )
 
 
