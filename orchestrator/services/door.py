@@ -5,6 +5,7 @@ It answers programs, not pages: no cookie opens it, and browsers have to treat i
 
 import asyncio
 import json
+import logging
 import math
 import re
 import time
@@ -21,6 +22,8 @@ from orchestrator.sessions.proxy import headers as headings
 from orchestrator.sessions.proxy import plain, upstream
 from orchestrator.sessions.proxy.headers import Headers
 from orchestrator.sessions.proxy.plain import Event, Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "/serve/"
 DEADLINE = b"berth-deadline-ms"
@@ -168,18 +171,24 @@ async def _through(
     try:
         async with asyncio.timeout(left_s - (time.monotonic() - began)):
             await exchange.run(connection, scope["method"].encode(), target, headers, chunked=chunked)
-    except TimeoutError:
-        if exchange.answered:
-            raise
-        raise Refused(504, "late", f"The replica did not answer within {left_s:.3g} s.") from None
-    except plain.TooLong:
-        raise Refused(413, "too_large", f"A request has at most {BODY_BYTES // 1024**2} MiB.") from None
-    except plain.TooSlow:
-        raise Refused(408, "too_slow", "The body stopped before its end.") from None
-    except plain.BadAnswer as error:
-        if exchange.answered:
-            raise
-        raise Refused(502, "no_answer", f"The replica gave no proper answer: {error}.") from None
+    except (TimeoutError, plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
+        why = _why_not(error, left_s)
+        if not exchange.answered:
+            raise why from None
+        # The server ends the connection, so that the caller sees an incomplete answer.
+        logger.warning("An answer of %s broke off: %s", desk.service.name, why.sentence)
+
+
+def _why_not(error: Exception, left_s: float) -> Refused:
+    """What a caller is told whose request met this error."""
+    match error:
+        case plain.TooLong():
+            return Refused(413, "too_large", f"A request has at most {BODY_BYTES // 1024**2} MiB.")
+        case plain.TooSlow():
+            return Refused(408, "too_slow", "The body stopped before its end.")
+        case plain.BadAnswer():
+            return Refused(502, "no_answer", f"The replica gave no proper answer: {error}.")
+    return Refused(504, "late", f"The replica did not answer within {left_s:.3g} s.")
 
 
 def _target(scope: Scope) -> tuple[str, bytes]:

@@ -16,6 +16,7 @@ from django.db import connection
 from dashboard.urls import websocket_urlpatterns
 from orchestrator.api.http import rate
 from orchestrator.api.resources import shells
+from orchestrator.jobs import lifecycle
 from orchestrator.models import AgentRules, AuditEntry, Job, JobState, Person, Role, Token
 from orchestrator.people import tokens
 from orchestrator.store.layout import Home
@@ -212,7 +213,22 @@ async def test_connection_ends_once_its_token_is_revoked(supervised, running, ad
 
     await Token.objects.filter(user=ada).adelete()
 
-    assert await socket.receive_output(PATIENCE_S) == {"type": "websocket.close", "code": 1008}
+    assert await socket.receive_output(PATIENCE_S) == {
+        "type": "websocket.close",
+        "code": 1008,
+        "reason": "This token is unknown, expired or revoked.",
+    }
+    await socket.wait(PATIENCE_S)
+
+
+async def test_connection_to_a_job_that_stops_says_so(supervised, running, ada, monkeypatch):
+    monkeypatch.setattr(shells, "AGAIN_S", 0.05)
+    socket = await opened(running, await sync_to_async(token_of)(ada))
+
+    await sync_to_async(lifecycle.cancel)(running, by="ada")
+
+    closed = await socket.receive_output(PATIENCE_S)
+    assert closed["reason"] == "This job is stopping; a shell opens while it is running."
     await socket.wait(PATIENCE_S)
 
 
@@ -220,17 +236,17 @@ async def test_connection_ends_once_its_token_is_revoked(supervised, running, ad
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What the looks whether a caller may still be there have found."""
     found: list[bool] = []
-    still_may = shells._still_may
+    why_over = shells._why_over
 
-    def look(*arguments: Any) -> bool:
-        answer = False
+    def look(*arguments: Any) -> str:
+        why = "an error"
         try:
-            answer = still_may(*arguments)
+            why = why_over(*arguments)
         finally:
-            found.append(answer)
-        return answer
+            found.append(not why)
+        return why
 
-    monkeypatch.setattr(shells, "_still_may", look)
+    monkeypatch.setattr(shells, "_why_over", look)
     monkeypatch.setattr(shells, "AGAIN_S", 0.05)
     return found
 

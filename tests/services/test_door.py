@@ -170,3 +170,22 @@ def test_replica_that_listens_no_longer_is_not_ready(make_service, make_replica,
     make_program(replica, OK)
     assert caller.get("", headers={"Berth-Deadline-Ms": "60000"}).text == "ok"
     assert controller.ready_replicas(service) == [replica]
+
+
+def test_answer_that_is_not_over_by_its_deadline_is_incomplete_and_leaves_no_trace(
+    make_service, make_replica, make_program, caller_of, caplog
+):
+    service, over = make_service(), threading.Event()
+
+    def begin(connection: socket.socket, head: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+        over.wait(PATIENCE_S)
+
+    make_program(make_replica(service), begin)
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        caller_of(service).get("", headers={"Berth-Deadline-Ms": "500"})
+
+    over.set()
+    wait_until(lambda: "did not answer within" in caplog.text)
+    assert "Traceback" not in caplog.text

@@ -110,6 +110,22 @@ def test_answer_without_a_body_keeps_the_connection_though_it_names_a_length(
     connection.close()
 
 
+def test_answer_has_one_date(ada, job, enter, program):
+    program(OK.replace(b"Content-Length", b"Date: Sun, 29 Nov 2026 00:00:00 GMT\r\nContent-Length"))
+
+    assert len(enter(ada, job).get("").headers.get_list("date")) == 1
+
+
+def test_answer_that_ends_early_is_incomplete_and_leaves_no_trace(ada, job, enter, program, caplog):
+    program(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        enter(ada, job).get("")
+
+    wait_until(lambda: "its answer ended early" in caplog.text)
+    assert "Traceback" not in caplog.text
+
+
 def test_head_keeps_the_length_of_what_it_describes(ada, job, enter, program):
     program(b"HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n")
 

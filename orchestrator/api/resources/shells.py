@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 1 << 16
 AGAIN_S = 15.0  # between two looks whether the caller may still be there
 NORMAL, POLICY = 1000, 1008
+REASON_BYTES = 123  # of a close frame
 # A run may take half a minute to let somebody in. The thread that asks the database is that of all websockets and
 # sessions, so it must not wait for one.
 _OPENING = ThreadPoolExecutor(32, thread_name_prefix="shell")
@@ -45,8 +46,8 @@ async def shell_door(scope: Scope, receive: Receive, send: Send) -> None:
     connection.setblocking(False)
     try:
         await send({"type": "websocket.accept"})
-        may_stay = database_sync_to_async(partial(_still_may, scope, job_id))
-        await _relay(receive, send, connection, may_stay)
+        why_over = database_sync_to_async(partial(_why_over, scope, job_id))
+        await _relay(receive, send, connection, why_over)
     finally:
         connection.close()
 
@@ -91,33 +92,41 @@ def _caller(scope: Scope, text: str) -> tuple[User, Job]:
     return user, job
 
 
-def _still_may(scope: Scope, job_id: UUID) -> bool:
-    """Whether the caller may still be in the job; so far as nobody can tell now, the next look does."""
+def _why_over(scope: Scope, job_id: UUID) -> str:
+    """Why the caller may not stay in the job; empty: they may, or nobody can tell now and the next look does."""
     try:
         _caller(scope, str(job_id))
     except TooMany:
-        return True
+        return ""
     except (OperationalError, InterfaceError) as error:
         logger.warning("Whether a shell may stay open could not be read: %s; it is read again.", error)
-        return True
-    except OrchestratorError:
-        return False
-    return True
+        return ""
+    except OrchestratorError as error:
+        return str(error)
+    return ""
+
+
+def _as_reason(text: str) -> str:
+    """The first sentence of a text, as far as a close frame takes it."""
+    first, end, _ = text.partition(". ")
+    return (first + end.strip()).encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 async def _relay(
-    receive: Receive, send: Send, connection: socket.socket, may_stay: Callable[[], Awaitable[bool]]
+    receive: Receive, send: Send, connection: socket.socket, why_over: Callable[[], Awaitable[str]]
 ) -> None:
-    tasks = [
-        asyncio.create_task(_to_job(receive, connection)),
-        asyncio.create_task(_to_caller(send, connection)),
-        asyncio.create_task(_until_revoked(may_stay)),
-    ]
+    sending = asyncio.create_task(_to_job(receive, connection))
+    revoked = asyncio.create_task(_until_revoked(why_over))
+    tasks = [sending, revoked, asyncio.create_task(_to_caller(send, connection))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if tasks[0].done() and tasks[0].exception() is None:
+        if sending.done() and sending.exception() is None:
             return  # the caller has gone
-        await send({"type": "websocket.close", "code": POLICY if tasks[2].done() else NORMAL})
+        if revoked.done():
+            reason = _as_reason(revoked.result())
+            await send({"type": "websocket.close", "code": POLICY, "reason": reason})
+        else:
+            await send({"type": "websocket.close", "code": NORMAL})
     finally:
         for task in tasks:
             task.cancel()
@@ -136,9 +145,10 @@ async def _to_caller(send: Send, connection: socket.socket) -> None:
         await send({"type": "websocket.send", "bytes": data})
 
 
-async def _until_revoked(may_stay: Callable[[], Awaitable[bool]]) -> None:
-    while await may_stay():
+async def _until_revoked(why_over: Callable[[], Awaitable[str]]) -> str:
+    while not (why := await why_over()):
         await asyncio.sleep(AGAIN_S)
+    return why
 
 
 async def _refuse(scope: Scope, send: Send, error: OrchestratorError) -> None:

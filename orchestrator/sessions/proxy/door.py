@@ -227,7 +227,9 @@ async def _exchange(
         # The server ends the connection of an answer that has no end.
     except (plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
         if exchange.answered:
-            raise  # the server ends the connection, so that the browser sees an incomplete answer
+            # The server ends the connection, so that the browser sees an incomplete answer.
+            logger.warning("An answer of a session broke off: %s", error or type(error).__name__)
+            return
         if isinstance(error, plain.TooLong):
             raise Refused(413, "Too large", BODY_TOO_LARGE) from None
         if isinstance(error, plain.TooSlow):

@@ -37,9 +37,10 @@ _NOT_UPSTREAM = frozenset(
     ]
 )
 _OF_SOCKETS = b"sec-websocket-"
-# They would reach beyond the session's own paths.
+# They would reach beyond the session's own paths; the date is our server's own.
 _NOT_TO_BROWSER = frozenset(
     [
+        b"date",
         b"strict-transport-security",
         b"clear-site-data",
         b"service-worker-allowed",
