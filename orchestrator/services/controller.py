@@ -38,7 +38,11 @@ class _Enough(Exception):
 
 def advance(service: Service, now: datetime) -> None:
     """Bring the replicas of one service up to date."""
-    look_at_replicas(service, now)
+    look_at_replicas([service], now)
+    _keep(service, now)
+
+
+def _keep(service: Service, now: datetime) -> None:
     if service.state != ServiceState.ON:
         end_replicas(service)
         return
@@ -60,9 +64,11 @@ def advance_all(services: Iterable[Service]) -> None:
     One service that cannot be kept, because what is stored of it is broken, leaves the others alone.
     """
     try:
+        services = list(services)
+        look_at_replicas(services, timezone.now())
         for service in services:
             try:
-                advance(service, timezone.now())
+                _keep(service, timezone.now())
             except Exception:
                 logger.exception("Keeping the service %s failed; retrying", service.name)
     except Exception:
@@ -98,9 +104,10 @@ def is_serving(replica: ServiceReplica) -> bool:
     return job.state == JobState.RUNNING and 0 < replica.ready_attempt == job.attempt_count
 
 
-def look_at_replicas(service: Service, now: datetime) -> bool:
-    """Ask the replicas that are not ready yet, which takes up to two seconds; True where one has become so."""
-    ready = health.ready_among(unready_replicas(service), service.health_path)
+def look_at_replicas(services: Iterable[Service], now: datetime) -> bool:
+    """Ask the replicas that are not ready yet, all at once, for up to two seconds; True where one has become so."""
+    asked = [(each, service.health_path) for service in services for each in unready_replicas(service)]
+    ready = health.ready_among(asked)
     note_ready(ready, now)
     return bool(ready)
 

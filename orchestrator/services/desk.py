@@ -124,7 +124,7 @@ class Desk:
         ready, starting = await database_sync_to_async(self._read)()
         if starting:
             ask = sync_to_async(health.ready_among, thread_sensitive=False, executor=_ASKING)
-            if found := await ask(starting, self.service.health_path):
+            if found := await ask([(each, self.service.health_path) for each in starting]):
                 await database_sync_to_async(controller.note_ready)(found, timezone.now())
                 ready, _ = await database_sync_to_async(self._read)()
         return tuple(Answering(each.job_id, each.ready_attempt) for each in ready)

@@ -14,15 +14,21 @@ from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 ANSWERS_WITHIN_S = 2.0  # a replica, in all: one that answers a byte at a time must not delay others
 _HEAD_BYTES = 64 * 1024
+_AT_ONCE = 64
 
 
-def ready_among(replicas: Sequence[ServiceReplica], path: str) -> list[ServiceReplica]:
-    """Those of these running replicas, whose jobs are loaded, that are ready; waits up to ``ANSWERS_WITHIN_S``."""
-    if not replicas:
+def ready_among(asked: Sequence[tuple[ServiceReplica, str]]) -> list[ServiceReplica]:
+    """Those that are ready of these running replicas, whose jobs are loaded; waits up to ``ANSWERS_WITHIN_S``.
+
+    Args:
+        asked: each with the path that says so; empty: it is ready once it takes connections.
+    """
+    if not asked:
         return []
+    replicas = [replica for replica, _ in asked]
     folders = [settings.HOME.job(each.job_id).attempt(each.job.attempt_count) for each in replicas]
-    with ThreadPoolExecutor(len(replicas), "health") as threads:
-        ready = threads.map(lambda folder: is_ready(folder, path), folders)
+    with ThreadPoolExecutor(min(len(asked), _AT_ONCE), "health") as threads:
+        ready = threads.map(is_ready, folders, [path for _, path in asked])
         return [replica for replica, answers in zip(replicas, ready, strict=True) if answers]
 
 

@@ -137,7 +137,7 @@ def test_health_path_says_whether_a_replica_is_ready(home, make_service, make_re
     replica = make_replica(service, ready_attempt=0)
     program = serve_once(home, replica, lambda connection: connection.sendall(answer))
 
-    assert controller.look_at_replicas(service, now) is ready
+    assert controller.look_at_replicas([service], now) is ready
 
     program.join(PATIENCE_S)
     assert (controller.ready_replicas(service) == [replica]) is ready
@@ -161,7 +161,25 @@ def test_replica_that_drips_its_answer_is_given_up_in_time(
 
     program = serve_once(home, replica, drip)
 
-    assert not controller.look_at_replicas(service, now)
+    assert not controller.look_at_replicas([service], now)
 
     program.join(PATIENCE_S)
     assert len(sent) < 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_replicas_of_all_services_are_asked_at_once(make_service, make_replica, make_program, now):
+    together = threading.Barrier(3)
+
+    def answer(connection: socket.socket, head: bytes) -> None:
+        together.wait(10)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    services = [make_service(f"s{number}", health_path="/ready", asked_at=now) for number in range(3)]
+    replicas = [make_replica(service, ready_attempt=0) for service in services]
+    for replica in replicas:
+        make_program(replica, answer)
+
+    controller.advance_all(services)
+
+    assert [controller.ready_replicas(service) for service in services] == [[each] for each in replicas]
