@@ -17,7 +17,7 @@ from websockets.sync.server import Server, ServerConnection, unix_serve
 
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Job, SessionPass
-from orchestrator.sessions.proxy import plain
+from orchestrator.sessions.proxy import door, plain
 from tests.sessions.test_proxy import cookie_of
 from tests.unix_sockets import Program, connected, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
@@ -336,3 +336,16 @@ def test_browser_waits_while_the_programs_queue_is_full(ada, home, job, enter):
 
     assert answers == ["ok"]
     program.close()
+
+
+def test_one_persons_connections_are_limited(ada, job, sockets, channel, enter, monkeypatch):
+    monkeypatch.setattr(door, "MOST_OPEN", 2)
+    sockets(lambda program: [program.send(each) for each in program])
+
+    with channel(), channel():
+        with pytest.raises(InvalidStatus):
+            channel()
+        refused = enter(ada, job).get("")
+        assert (refused.status_code, refused.headers["refresh"]) == (503, "5")
+
+    wait_until(lambda: enter(ada, job).get("").status_code != 503)

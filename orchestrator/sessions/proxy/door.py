@@ -1,6 +1,7 @@
 """The ASGI application of the second port: lets people into their own sessions, and nobody else."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from html import escape
 from secrets import token_urlsafe
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 OWN = ".berth/"  # below a session's base: addresses of ours
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in one request."
+# Connections of one person to all their sessions. Each takes two files of the web process, which often may open 1,024.
+MOST_OPEN = 200
 CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
 LONGEST_QUERY_BYTES = 16 * 1024
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -57,9 +60,33 @@ async def door(scope: Scope, receive: Receive, send: Send) -> None:
         holder = await database_sync_to_async(_holder)(scope, place)
         if holder is None:
             raise _no_pass()
-        await _through(scope, receive, send, place, holder)
+        _count_in(holder.user_id)
+        try:
+            await _through(scope, receive, send, place, holder)
+        finally:
+            _count_out(holder.user_id)
     except Refused as refused:
         await _refuse(scope, send, refused)
+
+
+_open: Counter[int] = Counter()  # connections by person
+
+
+def _count_in(user_id: int) -> None:
+    if _open[user_id] >= MOST_OPEN:
+        raise Refused(
+            503,
+            "Too many connections",
+            f"Your sessions have {MOST_OPEN} connections open; close some of their pages. This page looks again by itself.",
+            retry_s=5,
+        )
+    _open[user_id] += 1
+
+
+def _count_out(user_id: int) -> None:
+    _open[user_id] -= 1
+    if not _open[user_id]:
+        del _open[user_id]
 
 
 def _place(scope: Mapping[str, Any]) -> Place:

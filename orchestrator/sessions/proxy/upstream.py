@@ -8,7 +8,7 @@ import time
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 
-AGAIN_S = 0.02  # between two attempts to connect
+AGAIN_S, LONGEST_PAUSE_S = 0.02, 0.5  # between two attempts to connect
 
 
 class NotListening(Exception):
@@ -25,14 +25,15 @@ async def reach(folder: AttemptFolder, within_s: float) -> socket.socket:
     Raises:
         NotListening: as ``connect``; QueueFull: all the time.
     """
-    until_s = time.monotonic() + within_s
+    until_s, pause_s = time.monotonic() + within_s, AGAIN_S
     while True:
         try:
             return connect(folder)
         except QueueFull:
             if time.monotonic() >= until_s:
                 raise
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def connect(folder: AttemptFolder) -> socket.socket:
