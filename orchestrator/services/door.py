@@ -12,6 +12,8 @@ import time
 from collections import deque
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
+
 from orchestrator.models import ServiceState
 from orchestrator.sentences import say_json
 from orchestrator.services.desk import Answering, Desk, Desks
@@ -75,6 +77,12 @@ class ServicesDoor:
             await _refuse(told, refused)
         except _Left:
             return
+        except (OperationalError, InterfaceError) as error:
+            if told.status:
+                raise
+            logger.warning("The database did not answer a request to a service: %s", error)
+            sentence = "The database does not answer. Try again in a moment."
+            await _refuse(told, Refused(503, "unavailable", sentence, retry_s=1))
         finally:
             if desk is not None and told.status:
                 desk.count(told.status, time.monotonic() - began)

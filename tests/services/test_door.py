@@ -5,8 +5,9 @@ import threading
 
 import httpx
 import pytest
+from django.db import connection
 
-from orchestrator.models import Service, ServiceReplica
+from orchestrator.models import Service, ServiceKey, ServiceReplica
 from orchestrator.services import controller, health
 from tests.unix_sockets import Program, connected, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
@@ -189,3 +190,21 @@ def test_answer_that_is_not_over_by_its_deadline_is_incomplete_and_leaves_no_tra
     over.set()
     wait_until(lambda: "did not answer within" in caplog.text)
     assert "Traceback" not in caplog.text
+
+
+def test_caller_is_told_when_the_database_is_away(make_service, caller_of, caplog):
+    caller, table = caller_of(make_service()), ServiceKey._meta.db_table
+    rename(table, "away")
+    try:
+        answer = caller.get("")
+    finally:
+        rename("away", table)
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert "Traceback" not in caplog.text
+
+
+def rename(table: str, name: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")

@@ -313,6 +313,21 @@ def test_moment_without_the_database_closes_no_websocket(sockets, channel, monke
         assert opened.recv(PATIENCE_S) == "another"
 
 
+def test_browser_is_told_when_the_database_is_away(ada, job, enter, program, caplog):
+    program(OK)
+    browser, table = enter(ada, job), SessionPass._meta.db_table
+    rename(table, "away")
+    try:
+        answer = browser.get("")
+    finally:
+        rename("away", table)
+
+    assert (answer.status_code, answer.headers["refresh"]) == (503, "5")
+    assert "database does not answer" in answer.text
+    assert "Traceback" not in caplog.text
+    assert browser.get("").text == "ok"
+
+
 def rename(table: str, name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")

@@ -2,10 +2,10 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlencode
 
 from channels.db import database_sync_to_async
@@ -30,6 +30,8 @@ BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in 
 MOST_OPEN = 200
 CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
 LONGEST_QUERY_BYTES = 16 * 1024
+P = ParamSpec("P")
+T = TypeVar("T")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
 
@@ -57,7 +59,7 @@ async def door(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (own := _own_address(scope, place)):
             await _own_page(own, scope, place, send)
             return
-        holder = await database_sync_to_async(_holder)(scope, place)
+        holder = await _asked(_holder, scope, place)
         if holder is None:
             raise _no_pass()
         _count_in(holder.user_id)
@@ -67,6 +69,22 @@ async def door(scope: Scope, receive: Receive, send: Send) -> None:
             _count_out(holder.user_id)
     except Refused as refused:
         await _refuse(scope, send, refused)
+
+
+async def _asked(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What the database says.
+
+    Raises:
+        Refused: it does not answer.
+    """
+    try:
+        answer: T = await database_sync_to_async(question)(*args, **kwargs)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("The database did not answer a request to a session: %s", error)
+        raise Refused(
+            503, "Not now", "Berth's database does not answer. This page looks again by itself.", retry_s=5
+        ) from None
+    return answer
 
 
 _open: Counter[int] = Counter()  # connections by person
@@ -167,8 +185,7 @@ async def _begin(query: Mapping[str, str], place: Place, send: Send) -> None:
 async def _enter(query: Mapping[str, str], scope: Mapping[str, Any], place: Place, send: Send) -> None:
     """Turn a ticket into the cookie of this session."""
     marks = headings.cookies_named(scope["headers"], BROWSER_COOKIE)[:8]
-    redeem = database_sync_to_async(passes.redeem)
-    cookie = await redeem(place.job_id, query.get("ticket", ""), marks) if marks else None
+    cookie = await _asked(passes.redeem, place.job_id, query.get("ticket", ""), marks) if marks else None
     if cookie is None:
         raise _no_pass()
     lasts_s = round(passes.LASTS.total_seconds())
@@ -204,7 +221,7 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     host = headings.values(scope["headers"], b"host")[0].decode("latin-1")
     headers = headings.to_program(scope["headers"], host, place.origin.partition(":")[0])
     target = _target(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    folder = await database_sync_to_async(running)(holder)
+    folder = await _asked(running, holder)
     try:
         connection = await upstream.reach(folder, CONNECTS_WITHIN_S)
     except upstream.QueueFull:
