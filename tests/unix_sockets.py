@@ -1,7 +1,10 @@
 """Unix sockets at paths that may be longer than the kernel takes, as those in a test's folder are."""
 
+import contextlib
 import os
 import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -28,3 +31,33 @@ def connected(path: Path) -> socket.socket:
     finally:
         os.close(folder)
     return client
+
+
+class Program:
+    """A program that listens: ``answer`` gets each connection with the head of its request, in a thread of its own."""
+
+    def __init__(self, listener: socket.socket, answer: Callable[[socket.socket, bytes], None]) -> None:
+        self.heads: list[bytes] = []
+        self._listener, self._answer = listener, answer
+        listener.setblocking(True)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):  # the proxy may hang up first
+            head = b""
+            while b"\r\n\r\n" not in head and (piece := connection.recv(65536)):
+                head += piece
+            if not head:  # somebody looked whether it listens
+                return
+            self.heads.append(head)
+            self._answer(connection, head)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()

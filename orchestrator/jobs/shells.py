@@ -1,6 +1,7 @@
 """Who may open a shell in a running job, and the connection to it."""
 
 import socket
+from collections.abc import Callable
 
 from django.contrib.auth.models import User
 
@@ -25,22 +26,31 @@ def check(user: User, job: Job) -> None:
         raise Conflict(Sentence("This job is {state}; a shell opens while it is running.", state=job.state))
 
 
-def connect(user: User, job: Job, *, address: str) -> socket.socket:
-    """A connection to an SSH server inside the job; waits for it, so never in an event loop.
-
-    Args:
-        address: network address of the caller, for the audit.
+def way_into(user: User, job: Job) -> Callable[[], socket.socket]:
+    """What connects to an SSH server inside the job; the call waits for the run, and uses no database.
 
     Raises:
-        Forbidden, Conflict: as ``check``, or the run lets nobody in now.
+        Forbidden, Conflict: as ``check``; the call raises Conflict where the run lets nobody in now.
     """
     check(user, job)
     attempt = Attempt.objects.get(job=job, number=job.attempt_count)
-    try:
-        connection = engine_of(attempt).open_shell(order_of(attempt))
-    except NoShell as error:
-        raise Conflict(str(error)) from error
-    except OSError as error:
-        raise Conflict("The run has just ended.") from error
+    engine, order = engine_of(attempt), order_of(attempt)
+
+    def connect() -> socket.socket:
+        try:
+            return engine.open_shell(order)
+        except NoShell as error:
+            raise Conflict(str(error)) from error
+        except OSError as error:
+            raise Conflict("The run has just ended.") from error
+
+    return connect
+
+
+def note_opened(user: User, job: Job, *, address: str) -> None:
+    """Tell the audit that a shell was opened.
+
+    Args:
+        address: network address of the caller.
+    """
     audit.record(user, "job.shell", f"job {job.short_id} of {job.owner}", "Opened a shell.", address=address)
-    return connection

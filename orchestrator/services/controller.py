@@ -4,12 +4,11 @@ Everything is derived from rows, and each step may be repeated; the agent calls 
 begins the first replica itself, so that nobody waits for that second.
 """
 
-import http.client
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from uuid import UUID
 
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -21,13 +20,11 @@ from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.models import FINAL_STATES, Job, JobState, Service, ServiceReplica, ServiceState
 from orchestrator.sentences import say_json
-from orchestrator.sessions.proxy.upstream import NotListening, connect
-from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.services import health
 
 logger = logging.getLogger(__name__)
 
 ACTOR = "service"
-ANSWERS_WITHIN_S = 2.0  # a replica, when it is asked whether it is ready
 MOST_FAILURES = 3
 WITHIN = timedelta(minutes=10)  # that many failures: it dies in a loop
 LEAST_IDLE_S = 3.0  # the row learns of waiting requests once a second, or later on a busy machine
@@ -36,12 +33,16 @@ DRAIN_IDLE_S = 2.0  # nobody asks it; the door learns within a second that it ge
 
 
 class _Enough(Exception):
-    """Another process has begun the replica."""
+    """No replica is to begin: another process was first, or the service is off by now."""
 
 
 def advance(service: Service, now: datetime) -> None:
     """Bring the replicas of one service up to date."""
-    look_at_replicas(service, now)
+    look_at_replicas([service], now)
+    _keep(service, now)
+
+
+def _keep(service: Service, now: datetime) -> None:
     if service.state != ServiceState.ON:
         end_replicas(service)
         return
@@ -63,9 +64,11 @@ def advance_all(services: Iterable[Service]) -> None:
     One service that cannot be kept, because what is stored of it is broken, leaves the others alone.
     """
     try:
+        services = list(services)
+        look_at_replicas(services, timezone.now())
         for service in services:
             try:
-                advance(service, timezone.now())
+                _keep(service, timezone.now())
             except Exception:
                 logger.exception("Keeping the service %s failed; retrying", service.name)
     except Exception:
@@ -101,40 +104,30 @@ def is_serving(replica: ServiceReplica) -> bool:
     return job.state == JobState.RUNNING and 0 < replica.ready_attempt == job.attempt_count
 
 
-def look_at_replicas(service: Service, now: datetime) -> bool:
-    """Ask the replicas that are not ready yet; True where one has become so."""
-    found = False
-    for replica in open_replicas(service):
-        job = replica.job
-        if job.state != JobState.RUNNING or is_serving(replica):
-            continue
-        if is_ready(settings.HOME.job(job.pk).attempt(job.attempt_count), service.health_path):
-            replica.ready_attempt, replica.ready_at = job.attempt_count, now
-            replica.save(update_fields=["ready_attempt", "ready_at"])
-            found = True
-    return found
+def look_at_replicas(services: Iterable[Service], now: datetime) -> bool:
+    """Ask the replicas that are not ready yet, all at once, for up to two seconds; True where one has become so."""
+    asked = [(each, service.health_path) for service in services for each in unready_replicas(service)]
+    ready = health.ready_among(asked)
+    note_ready(ready, now)
+    return bool(ready)
 
 
-def is_ready(folder: AttemptFolder, path: str) -> bool:
-    """Whether the replica of this attempt takes connections, and answers its health path where it has one.
+def unready_replicas(service: Service) -> list[ServiceReplica]:
+    """Those that run and have not answered yet."""
+    running = [each for each in open_replicas(service) if each.job.state == JobState.RUNNING]
+    return [each for each in running if not is_serving(each)]
 
-    Waits for up to ``ANSWERS_WITHIN_S``.
-    """
-    try:
-        opened = connect(folder)
-    except NotListening:
-        return False
-    with opened:
-        if not path:
-            return True
-        opened.settimeout(ANSWERS_WITHIN_S)
-        asking = http.client.HTTPConnection("service", timeout=ANSWERS_WITHIN_S)
-        asking.sock = opened
-        try:
-            asking.request("GET", path, headers={"Connection": "close"})
-            return 200 <= asking.getresponse().status < 300
-        except (OSError, http.client.HTTPException):
-            return False
+
+def note_ready(replicas: Iterable[ServiceReplica], now: datetime) -> None:
+    """Let requests go to these replicas, which were just found ready."""
+    for replica in replicas:
+        replica.ready_attempt, replica.ready_at = replica.job.attempt_count, now
+        replica.save(update_fields=["ready_attempt", "ready_at"])
+
+
+def note_unready(job_id: UUID, attempt: int) -> None:
+    """A replica does not listen, though it was ready; it gets requests once it answers again."""
+    ServiceReplica.objects.filter(job=job_id, ready_attempt=attempt).update(ready_attempt=0)
 
 
 def begin_first(service: Service) -> None:
@@ -158,6 +151,10 @@ def begin_replica(service: Service, beside: int) -> bool:
     fields = {**service.job_fields, "name": f"{service.name} {number}", "source": {"bundle": service.bundle}}
 
     def write(job: Job) -> None:
+        # As it is now: it may have been stopped or removed since it was read, and would leave this replica behind.
+        rows = Service.objects.select_for_update().filter(pk=service.pk)
+        if rows.values_list("state", flat=True).first() != ServiceState.ON:
+            raise _Enough
         current = [each for each in open_replicas(service) if each.revision == service.revision]
         if len(current) > beside:
             raise _Enough

@@ -188,6 +188,7 @@ def start(service: Service) -> None:
 
 def remove(service: Service) -> None:
     """Remove a service with its keys; its replicas' jobs stay in the list of jobs, stopped."""
+    _set(service, state=ServiceState.STOPPED)  # so that nobody begins a replica between the next two lines
     controller.end_replicas(service)
     service.delete()
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.models import Service, ServiceKey, ServiceState
-from orchestrator.services import controller, keys
+from orchestrator.models import Service, ServiceKey, ServiceReplica, ServiceState
+from orchestrator.services import controller, health, keys
 from orchestrator.services.line import Line
 from orchestrator.services.traffic import Traffic
 from orchestrator.supervisor.protocol.folder import AttemptFolder
@@ -21,6 +23,8 @@ LOOK_COLD_EVERY_S = 0.05  # while requests wait for the first one
 TELL_EVERY_S = 1.0
 KEY_KEPT_S = 1.0  # a removed key opens nothing after that
 MOST_KEYS = 1000  # that are kept
+# The thread that asks the database is that of all sessions and services, so it must not wait for a program's answer.
+_ASKING = ThreadPoolExecutor(16, thread_name_prefix="ask")
 PEAK_S = 60.0  # over which the most requests at once say how many replicas are wanted
 
 
@@ -76,15 +80,16 @@ class Desk:
         async with self._looking:
             if self._looked_at >= asked:  # another request has just looked
                 return
-            self._replicas = await database_sync_to_async(self._read)()
+            self._replicas = await self._answering()
             self._looked_at = time.monotonic()
             self.line.parallel, self.line.most_waiting = self.service.parallel, self.service.most_waiting
             self.line.set_replicas(self._replicas)
 
-    def lose(self, replica: Answering) -> None:
+    async def lose(self, replica: Answering) -> None:
         """A replica that takes no connection gets no further request until it answers again."""
         self._replicas = tuple(each for each in self._replicas if each != replica)
         self.line.set_replicas(self._replicas)
+        await database_sync_to_async(controller.note_unready)(replica.job_id, replica.attempt)
 
     async def tell(self) -> None:
         """Tell the agent that there are requests; requests that wait for a first replica wait until it knows."""
@@ -114,21 +119,30 @@ class Desk:
             self._untold = False
             await database_sync_to_async(self._write)()
 
-    def _read(self) -> tuple[Answering, ...]:
+    async def _answering(self) -> tuple[Answering, ...]:
+        """The replicas that answer; where none does, those that start are asked whether they are ready."""
+        ready, starting = await database_sync_to_async(self._read)()
+        if starting:
+            ask = sync_to_async(health.ready_among, thread_sensitive=False, executor=_ASKING)
+            if found := await ask([(each, self.service.health_path) for each in starting]):
+                await database_sync_to_async(controller.note_ready)(found, timezone.now())
+                ready, _ = await database_sync_to_async(self._read)()
+        return tuple(Answering(each.job_id, each.ready_attempt) for each in ready)
+
+    def _read(self) -> tuple[list[ServiceReplica], list[ServiceReplica]]:
+        """The replicas that answer, and those to be asked because none does."""
         try:
             self.service.refresh_from_db()
         except Service.DoesNotExist:
             self.is_removed = True
-            return ()
+            return [], []
         if self.service.state != ServiceState.ON:
-            return ()
-        ready = controller.ready_replicas(self.service)
-        if not ready:
-            controller.look_at_replicas(self.service, timezone.now())
-            ready = controller.ready_replicas(self.service)
-        if not ready and self.line.load and not controller.open_replicas(self.service):
+            return [], []
+        if ready := controller.ready_replicas(self.service):
+            return ready, []
+        if self.line.load and not controller.open_replicas(self.service):
             controller.begin_first(self.service)
-        return tuple(Answering(each.job_id, each.ready_attempt) for each in ready)
+        return [], controller.unready_replicas(self.service)
 
     def _write(self) -> None:
         wanted = -(-self.peak // self.service.parallel)

@@ -5,10 +5,14 @@ It answers programs, not pages: no cookie opens it, and browsers have to treat i
 
 import asyncio
 import json
+import logging
 import math
 import re
 import time
+from collections import deque
 from typing import Any
+
+from django.db import InterfaceError, OperationalError
 
 from orchestrator.models import ServiceState
 from orchestrator.sentences import say_json
@@ -21,6 +25,8 @@ from orchestrator.sessions.proxy import plain, upstream
 from orchestrator.sessions.proxy.headers import Headers
 from orchestrator.sessions.proxy.plain import Event, Receive, Scope, Send
 
+logger = logging.getLogger(__name__)
+
 PREFIX = "/serve/"
 DEADLINE = b"berth-deadline-ms"
 LONGEST_DEADLINE_S = 3600.0
@@ -28,6 +34,9 @@ ON_THE_WAY_S = 0.005  # of a deadline: from the client to here, and back
 BODY_BYTES = 256 * 1024**2
 STARTS_WITHIN_S = 600.0  # the wait of a request without a deadline of its own for the first replica
 LONGEST_QUERY_BYTES = 16 * 1024
+AHEAD_BYTES = 64 * 1024  # of a body, kept before its turn; thousands may wait
+_HOST = "service"  # as which programs are asked
+_OWN_HOST = re.compile(rb"^https?://service(?=/)")
 _TARGET = re.compile(r"/serve/([a-z0-9-]{1,64})(/.*)")
 
 
@@ -53,6 +62,7 @@ class ServicesDoor:
         began, told, desk = time.monotonic(), _Told(send), None
         try:
             name, target = _target(scope)
+            told.base = f"{PREFIX}{name}".encode()
             desk = await self._desks.of(name, _key(scope["headers"]))
             if desk is not None:
                 await desk.look()
@@ -62,43 +72,51 @@ class ServicesDoor:
                     "no_key",
                     f"Send a key of the service {name} as Authorization: Bearer {MARK}..., made by its owner.",
                 )
-            await _serve(desk, scope, receive, told, target, began)
+            await _serve(desk, scope, _Body(receive), told, target, began)
         except Refused as refused:
             await _refuse(told, refused)
+        except _Left:
+            return
+        except (OperationalError, InterfaceError) as error:
+            if told.status:
+                raise
+            logger.warning("The database did not answer a request to a service: %s", error)
+            sentence = "The database does not answer. Try again in a moment."
+            await _refuse(told, Refused(503, "unavailable", sentence, retry_s=1))
         finally:
             if desk is not None and told.status:
                 desk.count(told.status, time.monotonic() - began)
 
 
-async def _serve(
-    desk: Desk, scope: Scope, receive: Receive, send: "_Told", target: bytes, began: float
-) -> None:
+async def _serve(desk: Desk, scope: Scope, body: "_Body", send: "_Told", target: bytes, began: float) -> None:
     """Wait for a turn, and pass one request on to a free replica."""
     service = desk.service
     if service.state != ServiceState.ON:
         raise Refused(503, "off", f"{service.name} is {service.state}: {say_json(service.why)}")
     own_s, is_cold = _own_deadline_s(scope["headers"]), desk.is_cold
     deadline = began + (own_s or (STARTS_WITHIN_S if is_cold else service.deadline_s)) - ON_THE_WAY_S
-    replica = await _turn(desk, deadline)
+    replica = await _turn(desk, deadline, body)
     if is_cold and own_s is None:
         deadline = (
             time.monotonic() + service.deadline_s
         )  # counts from the turn where a replica was started first
     begins, finished = time.monotonic(), False
     try:
-        await _through(desk, replica, scope, receive, send, target, deadline - begins)
-        finished = send.status < 500
+        await _through(desk, replica, scope, body, send, target, deadline - begins)
+        finished = send.is_complete and send.status < 500
     finally:
         desk.line.done(replica, time.monotonic() - begins if finished else None)
 
 
-async def _turn(desk: Desk, deadline: float) -> Answering:
+async def _turn(desk: Desk, deadline: float, body: "_Body") -> Answering:
     """The replica that serves this request, once it is free.
 
     Raises:
         Refused: it would be too late.
+        _Left: nobody waits for the answer any longer.
     """
     turn = asyncio.ensure_future(desk.line.turn(deadline))
+    leaving: asyncio.Task[None] | None = None
     try:
         while not turn.done():
             await desk.tell()
@@ -107,7 +125,16 @@ async def _turn(desk: Desk, deadline: float) -> Answering:
                 turn.cancel()
                 why = say_json(desk.service.why)
                 raise Refused(503, "off", f"{desk.service.name} is {desk.service.state}: {why}")
-            await asyncio.wait([turn], timeout=0.05 if desk.is_cold else 0.25)
+            # Not before the first look: a request that is refused at once need not send its body.
+            leaving = leaving or asyncio.create_task(body.until_left())
+            await asyncio.wait(
+                [turn, leaving],
+                timeout=0.05 if desk.is_cold else 0.25,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if leaving.done() and not turn.done():
+                leaving.result()
+                raise _Left
         found = turn.result()
     except Full as full:
         raise Refused(
@@ -123,6 +150,9 @@ async def _turn(desk: Desk, deadline: float) -> Answering:
     finally:
         if not turn.done():
             turn.cancel()
+        if leaving is not None:
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
     return found
 
 
@@ -130,34 +160,43 @@ async def _through(
     desk: Desk,
     replica: Answering,
     scope: Scope,
-    receive: Receive,
+    body: "_Body",
     send: "_Told",
     target: bytes,
     left_s: float,
 ) -> None:
+    began = time.monotonic()
     try:
-        connection = upstream.connect(replica.folder)
+        connection = await upstream.reach(replica.folder, left_s)
+    except upstream.QueueFull:
+        raise Refused(504, "late", f"The replica took no connection within {left_s:.3g} s.") from None
     except upstream.NotListening:
-        desk.lose(replica)
+        await desk.lose(replica)
         raise Refused(503, "gone", "The replica has just ended; ask again.", retry_s=1) from None
-    headers = headings.to_program(scope["headers"], "service", "http")
+    headers = headings.to_program(scope["headers"], _HOST, "http")
     chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
-    exchange = plain.Exchange(_Limited(receive), send, PREFIX)
+    exchange = plain.Exchange(body, send, PREFIX)
     try:
-        async with asyncio.timeout(left_s):
+        async with asyncio.timeout(left_s - (time.monotonic() - began)):
             await exchange.run(connection, scope["method"].encode(), target, headers, chunked=chunked)
-    except TimeoutError:
-        if exchange.answered:
-            raise
-        raise Refused(504, "late", f"The replica did not answer within {left_s:.3g} s.") from None
-    except plain.TooLong:
-        raise Refused(413, "too_large", f"A request has at most {BODY_BYTES // 1024**2} MiB.") from None
-    except plain.TooSlow:
-        raise Refused(408, "too_slow", "The body stopped before its end.") from None
-    except plain.BadAnswer as error:
-        if exchange.answered:
-            raise
-        raise Refused(502, "no_answer", f"The replica gave no proper answer: {error}.") from None
+    except (TimeoutError, plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
+        why = _why_not(error, left_s)
+        if not exchange.answered:
+            raise why from None
+        # The server ends the connection, so that the caller sees an incomplete answer.
+        logger.warning("An answer of %s broke off: %s", desk.service.name, why.sentence)
+
+
+def _why_not(error: Exception, left_s: float) -> Refused:
+    """What a caller is told whose request met this error."""
+    match error:
+        case plain.TooLong():
+            return Refused(413, "too_large", f"A request has at most {BODY_BYTES // 1024**2} MiB.")
+        case plain.TooSlow():
+            return Refused(408, "too_slow", "The body stopped before its end.")
+        case plain.BadAnswer():
+            return Refused(502, "no_answer", f"The replica gave no proper answer: {error}.")
+    return Refused(504, "late", f"The replica did not answer within {left_s:.3g} s.")
 
 
 def _target(scope: Scope) -> tuple[str, bytes]:
@@ -197,14 +236,32 @@ def _own_deadline_s(headers: Headers) -> float | None:
     return seconds
 
 
-class _Limited:
-    """A request's body, up to a limit."""
+class _Left(Exception):
+    """The caller is gone."""
+
+
+class _Body:
+    """A request's body, up to a limit.
+
+    What comes before the request's turn is kept, so that a caller who leaves meanwhile is noticed.
+    """
 
     def __init__(self, receive: Receive) -> None:
-        self._receive, self._count = receive, 0
+        self._receive, self._count, self._kept_bytes = receive, 0, 0
+        self._kept: deque[Event] = deque()
+
+    async def until_left(self) -> None:
+        """Return once the caller has left; behind a long body that is not noticed."""
+        while self._kept_bytes < AHEAD_BYTES:
+            event = await self._receive()
+            self._kept.append(event)
+            self._kept_bytes += len(event.get("body", b""))
+            if event["type"] == "http.disconnect":
+                return
+        await asyncio.Event().wait()
 
     async def __call__(self) -> Event:
-        event = await self._receive()
+        event = self._kept.popleft() if self._kept else await self._receive()
         self._count += len(event.get("body", b""))
         if self._count > BODY_BYTES:
             raise plain.TooLong
@@ -215,14 +272,25 @@ class _Told:
     """Sends an answer, and remembers its status; no browser may take it for a page of Berth's."""
 
     def __init__(self, send: Send) -> None:
-        self._send, self.status = send, 0
+        self._send, self.status, self.is_complete = send, 0, False
+        self.base = b""  # of the service's addresses, which its program does not know
 
     async def __call__(self, event: Event) -> None:
         if event["type"] == "http.response.start":
             self.status = event["status"]
-            kept = [(name, value) for name, value in event["headers"] if name.lower() not in _NEVER]
+            kept = [
+                (name, self._there(value) if name == b"location" else value)
+                for name, value in event["headers"]
+                if name.lower() not in _NEVER
+            ]
             event = {**event, "headers": [*kept, *_STRANGER]}
         await self._send(event)
+        self.is_complete = event["type"] == "http.response.body" and not event.get("more_body", False)
+
+    def _there(self, location: bytes) -> bytes:
+        """Where a redirect leads: one to the program's own paths, or to the host that it is told, stays there."""
+        path = _OWN_HOST.sub(b"", location)
+        return self.base + path if path.startswith(b"/") and not path.startswith(b"//") else location
 
 
 _NEVER = frozenset([b"set-cookie", b"content-security-policy", b"x-content-type-options", b"server"])

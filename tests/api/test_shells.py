@@ -1,5 +1,6 @@
 """Who may open a shell in a job, and what a refusal says; real shells are in tests/system/test_shells.py."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,14 +11,18 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.contrib.auth.models import User
+from django.db import connection
 
 from dashboard.urls import websocket_urlpatterns
+from orchestrator.api.http import rate
 from orchestrator.api.resources import shells
+from orchestrator.jobs import lifecycle
 from orchestrator.models import AgentRules, AuditEntry, Job, JobState, Person, Role, Token
 from orchestrator.people import tokens
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.orders import OrderBook, ShellOrder
+from orchestrator.supervisor.protocol.records import write_record
 from orchestrator.supervisor.ranks import shell
 from tests.unix_sockets import unix_listener
 from tests.waiting import PATIENCE_S
@@ -184,6 +189,23 @@ async def test_word_of_the_supervisor_reaches_the_caller(home, running, ada):
     assert answer == (409, "8 connections to this run are open already.")
 
 
+async def test_shell_that_waits_for_its_run_keeps_nobody_else_waiting(home, running, make_job, ada):
+    folder = home.job(running.pk).attempt(running.attempt_count)
+    folder.orders.mkdir(parents=True)
+    text, waiting = await sync_to_async(token_of)(ada), await sync_to_async(make_job)(ada)
+    socket = visit(running, text)
+    await socket.send_input({"type": "websocket.connect"})
+    while not list(folder.orders.iterdir()):  # which no supervisor carries out
+        await asyncio.sleep(0.01)
+
+    assert (await refusal(waiting, text))[0] == 409
+
+    assert await socket.receive_nothing()
+    write_record(folder.exit, {})
+    assert (await socket.receive_output(PATIENCE_S))["status"] == 409
+    await socket.wait(PATIENCE_S)
+
+
 async def test_connection_ends_once_its_token_is_revoked(supervised, running, ada, monkeypatch):
     monkeypatch.setattr(shells, "AGAIN_S", 0.05)
     text = await sync_to_async(token_of)(ada)
@@ -191,8 +213,102 @@ async def test_connection_ends_once_its_token_is_revoked(supervised, running, ad
 
     await Token.objects.filter(user=ada).adelete()
 
-    assert await socket.receive_output(PATIENCE_S) == {"type": "websocket.close", "code": 1008}
+    assert await socket.receive_output(PATIENCE_S) == {
+        "type": "websocket.close",
+        "code": 1008,
+        "reason": "This token is unknown, expired or revoked.",
+    }
     await socket.wait(PATIENCE_S)
+
+
+async def test_connection_to_a_job_that_stops_says_so(supervised, running, ada, monkeypatch):
+    monkeypatch.setattr(shells, "AGAIN_S", 0.05)
+    socket = await opened(running, await sync_to_async(token_of)(ada))
+
+    await sync_to_async(lifecycle.cancel)(running, by="ada")
+
+    closed = await socket.receive_output(PATIENCE_S)
+    assert closed["reason"] == "This job is stopping; a shell opens while it is running."
+    await socket.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What the looks whether a caller may still be there have found."""
+    found: list[bool] = []
+    why_over = shells._why_over
+
+    def look(*arguments: Any) -> str:
+        why = "an error"
+        try:
+            why = why_over(*arguments)
+        finally:
+            found.append(not why)
+        return why
+
+    monkeypatch.setattr(shells, "_why_over", look)
+    monkeypatch.setattr(shells, "AGAIN_S", 0.05)
+    return found
+
+
+async def answers(socket: ApplicationCommunicator, looks: list[bool]) -> bool:
+    """Whether a shell answers after two further looks."""
+    count = len(looks)
+    while len(looks) < count + 2 and all(looks):
+        await asyncio.sleep(0.01)
+    if not all(looks):
+        return False
+    await socket.send_input({"type": "websocket.receive", "bytes": b"hello"})
+    answer = await socket.receive_output(PATIENCE_S)
+    return bool(answer == {"type": "websocket.send", "bytes": b"HELLO"})
+
+
+async def leave(socket: ApplicationCommunicator) -> None:
+    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+    await socket.wait(PATIENCE_S)
+
+
+async def test_shell_stays_open_when_too_many_requests_come_beside_it(
+    supervised, running, ada, looks, monkeypatch
+):
+    monkeypatch.setattr(rate, "requests", rate.Rate(a_second=0.0, burst=2.0))
+    socket = await opened(running, await sync_to_async(token_of)(ada))
+
+    assert await answers(socket, looks)
+    await leave(socket)
+
+
+async def test_shell_stays_open_through_a_moment_without_the_database(supervised, running, ada, looks):
+    socket = await opened(running, await sync_to_async(token_of)(ada))
+    table = Token._meta.db_table
+
+    await sync_to_async(rename)(table, "away")
+    try:
+        assert await answers(socket, looks)
+    finally:
+        await sync_to_async(rename)("away", table)
+    await leave(socket)
+
+
+async def test_shell_stays_open_when_the_part_of_an_id_fits_a_later_job_too(
+    supervised, running, ada, looks, make_job
+):
+    socket = visit(running, await sync_to_async(token_of)(ada))
+    part = str(running.pk)[:6]
+    socket.scope["path"] = f"/ws/v1/jobs/{part}/shell"
+    await socket.send_input({"type": "websocket.connect"})
+    assert (await socket.receive_output(PATIENCE_S))["type"] == "websocket.accept"
+
+    later = await sync_to_async(make_job)(ada)
+
+    assert str(later.pk).startswith(part)
+    assert await answers(socket, looks)
+    await leave(socket)
+
+
+def rename(table: str, name: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")
 
 
 async def test_server_that_cannot_answer_a_handshake_closes_it(running):

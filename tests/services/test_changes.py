@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db.models.signals import pre_delete
 
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission.code import Upload
-from orchestrator.models import DatasetRoot, Service
-from orchestrator.services import asking, creation
+from orchestrator.models import DatasetRoot, Job, Service
+from orchestrator.services import asking, controller, creation
 
 JOB = {"command": ["python", "serve.py"], "gpus": 1}
 
@@ -97,3 +98,27 @@ def test_new_code_drops_stored_fields_of_other_versions(service):
 
     assert change(service, code(b"print('new')\n")) == 2
     assert "of_an_old_version" not in service.job_fields
+
+
+def test_look_that_began_before_a_stop_begins_no_replica_after_it(service):
+    as_it_was = Service.objects.get(pk=service.pk)
+    creation.stop(service, by="ada")
+
+    assert not controller.begin_replica(as_it_was, 0)
+
+    assert not Job.objects.exists()
+
+
+def test_look_during_a_removal_leaves_no_replica_behind(service):
+    as_it_was = Service.objects.get(pk=service.pk)
+
+    def look(**_: Any) -> None:
+        controller.begin_replica(as_it_was, 0)
+
+    pre_delete.connect(look, sender=Service)
+    try:
+        creation.remove(service)
+    finally:
+        pre_delete.disconnect(look, sender=Service)
+
+    assert not Job.objects.unfinished().exists()

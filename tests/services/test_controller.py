@@ -1,5 +1,9 @@
 """When replicas are begun, retired, taken back and stopped."""
 
+import contextlib
+import socket
+import threading
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -8,24 +12,15 @@ from django.db import connection
 from django.utils import timezone
 
 from orchestrator.models import JobState, Service, ServiceReplica
-from orchestrator.services import controller
+from orchestrator.services import controller, health
+from orchestrator.store.layout import Home
+from tests.unix_sockets import unix_listener
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
 def now() -> datetime:
     return timezone.now()
-
-
-@pytest.fixture
-def make_replica(make_attempt) -> Callable[..., ServiceReplica]:
-    """A replica that answers."""
-
-    def make(service: Service, **fields: object) -> ServiceReplica:
-        attempt = make_attempt(state=JobState.RUNNING)
-        given = {"revision": service.revision, "ready_attempt": attempt.number, **fields}
-        return ServiceReplica.objects.create(service=service, job=attempt.job, **given)
-
-    return make
 
 
 def advance(service: Service, now: datetime, *times_s: float) -> None:
@@ -106,3 +101,85 @@ def test_a_service_that_cannot_be_kept_leaves_the_others_alone(
     assert broken.state == "failed"
     assert "cannot be read" in broken.why["facts"]["problem"]
     assert ServiceReplica.objects.filter(service=well).exists()
+
+
+def serve_once(
+    home: Home, replica: ServiceReplica, answer: Callable[[socket.socket], None]
+) -> threading.Thread:
+    """The program of a replica, for one connection."""
+    listener = unix_listener(home.job(replica.job_id).attempt(1).session_socket)
+    listener.setblocking(True)
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with listener, connection, contextlib.suppress(OSError):  # who asks may hang up first
+            connection.recv(65536)
+            answer(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("answer", "ready"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", True),
+        (b"HTTP/1.0 503 Loading\r\n\r\n", False),
+        (b"nonsense", False),
+        (b"", False),
+    ],
+    ids=["200", "204 after hints", "503", "nonsense", "nothing"],
+)
+def test_health_path_says_whether_a_replica_is_ready(home, make_service, make_replica, now, answer, ready):
+    service = make_service(health_path="/ready")
+    replica = make_replica(service, ready_attempt=0)
+    program = serve_once(home, replica, lambda connection: connection.sendall(answer))
+
+    assert controller.look_at_replicas([service], now) is ready
+
+    program.join(PATIENCE_S)
+    assert (controller.ready_replicas(service) == [replica]) is ready
+
+
+def test_replica_that_drips_its_answer_is_given_up_in_time(
+    home, make_service, make_replica, now, monkeypatch
+):
+    monkeypatch.setattr(health, "ANSWERS_WITHIN_S", 0.2)
+    service = make_service(health_path="/ready")
+    replica = make_replica(service, ready_attempt=0)
+    sent = []
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        for _ in range(200):
+            connection.sendall(b"x")
+            sent.append(1)
+            time.sleep(0.05)
+        connection.sendall(b"\r\n\r\n")
+
+    program = serve_once(home, replica, drip)
+
+    assert not controller.look_at_replicas([service], now)
+
+    program.join(PATIENCE_S)
+    assert len(sent) < 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_replicas_of_all_services_are_asked_at_once(make_service, make_replica, make_program, now):
+    together = threading.Barrier(3)
+
+    def answer(connection: socket.socket, head: bytes) -> None:
+        together.wait(10)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    services = [make_service(f"s{number}", health_path="/ready", asked_at=now) for number in range(3)]
+    replicas = [make_replica(service, ready_attempt=0) for service in services]
+    for replica in replicas:
+        make_program(replica, answer)
+
+    controller.advance_all(services)
+
+    assert [controller.ready_replicas(service) for service in services] == [[each] for each in replicas]

@@ -10,7 +10,7 @@ from websockets.typing import Subprotocol
 
 from orchestrator.jobs import lifecycle
 from orchestrator.models import SessionPass
-from orchestrator.sessions.proxy import websockets as relays
+from orchestrator.sessions.proxy import plain
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -158,7 +158,7 @@ def test_pass_ends_with_the_account(ada, make_session, enter, change):
 def test_open_websocket_closes_when_the_pass_ends(ada, make_session, enter, port, monkeypatch):
     job = make_session()
     browser = enter(ada, job)
-    monkeypatch.setattr(relays, "AGAIN_S", 0.01)
+    monkeypatch.setattr(plain, "AGAIN_S", 0.01)
     with connect(
         port.base(job).replace("http", "ws"),
         origin=port.origin,

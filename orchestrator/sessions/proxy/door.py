@@ -1,14 +1,16 @@
 """The ASGI application of the second port: lets people into their own sessions, and nobody else."""
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from html import escape
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlencode
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from orchestrator.models import Attempt, JobState, SessionPass
 from orchestrator.sessions import passes
@@ -24,7 +26,12 @@ logger = logging.getLogger(__name__)
 OWN = ".berth/"  # below a session's base: addresses of ours
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in one request."
+# Connections of one person to all their sessions. Each takes two files of the web process, which often may open 1,024.
+MOST_OPEN = 200
+CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
 LONGEST_QUERY_BYTES = 16 * 1024
+P = ParamSpec("P")
+T = TypeVar("T")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
 
@@ -52,12 +59,52 @@ async def door(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (own := _own_address(scope, place)):
             await _own_page(own, scope, place, send)
             return
-        holder = await database_sync_to_async(_holder)(scope, place)
+        holder = await _asked(_holder, scope, place)
         if holder is None:
             raise _no_pass()
-        await _through(scope, receive, send, place, holder)
+        _count_in(holder.user_id)
+        try:
+            await _through(scope, receive, send, place, holder)
+        finally:
+            _count_out(holder.user_id)
     except Refused as refused:
         await _refuse(scope, send, refused)
+
+
+async def _asked(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What the database says.
+
+    Raises:
+        Refused: it does not answer.
+    """
+    try:
+        answer: T = await database_sync_to_async(question)(*args, **kwargs)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("The database did not answer a request to a session: %s", error)
+        raise Refused(
+            503, "Not now", "Berth's database does not answer. This page looks again by itself.", retry_s=5
+        ) from None
+    return answer
+
+
+_open: Counter[int] = Counter()  # connections by person
+
+
+def _count_in(user_id: int) -> None:
+    if _open[user_id] >= MOST_OPEN:
+        raise Refused(
+            503,
+            "Too many connections",
+            f"Your sessions have {MOST_OPEN} connections open; close some of their pages. This page looks again by itself.",
+            retry_s=5,
+        )
+    _open[user_id] += 1
+
+
+def _count_out(user_id: int) -> None:
+    _open[user_id] -= 1
+    if not _open[user_id]:
+        del _open[user_id]
 
 
 def _place(scope: Mapping[str, Any]) -> Place:
@@ -138,8 +185,7 @@ async def _begin(query: Mapping[str, str], place: Place, send: Send) -> None:
 async def _enter(query: Mapping[str, str], scope: Mapping[str, Any], place: Place, send: Send) -> None:
     """Turn a ticket into the cookie of this session."""
     marks = headings.cookies_named(scope["headers"], BROWSER_COOKIE)[:8]
-    redeem = database_sync_to_async(passes.redeem)
-    cookie = await redeem(place.job_id, query.get("ticket", ""), marks) if marks else None
+    cookie = await _asked(passes.redeem, place.job_id, query.get("ticket", ""), marks) if marks else None
     if cookie is None:
         raise _no_pass()
     lasts_s = round(passes.LASTS.total_seconds())
@@ -175,13 +221,18 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     host = headings.values(scope["headers"], b"host")[0].decode("latin-1")
     headers = headings.to_program(scope["headers"], host, place.origin.partition(":")[0])
     target = _target(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    folder = await database_sync_to_async(running)(holder)
+    folder = await _asked(running, holder)
     try:
-        connection = upstream.connect(folder)
+        connection = await upstream.reach(folder, CONNECTS_WITHIN_S)
+    except upstream.QueueFull:
+        raise _busy() from None
     except upstream.NotListening:
         raise _not_listening() from None
     if scope["type"] == "websocket":
         kept = [(name, value) for name, value in headers if name != b"host"]
+        # The client of websockets drops what follows a semicolon in a path.
+        path, mark, query = target.partition(b"?")
+        target = path.replace(b";", b"%3B") + mark + query
         await websockets.relay(
             scope,
             receive,
@@ -189,7 +240,7 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
             connection=connection,
             address=f"ws://{host}{target.decode('ascii')}",
             headers=kept,
-            holds=lambda: database_sync_to_async(_still_holds)(holder, scope, place),
+            holds=lambda: database_sync_to_async(_why_over)(scope, place),
         )
         return
     chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
@@ -197,7 +248,9 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     if length and int(length[0]) > plain.BODY_BYTES:
         connection.close()
         raise Refused(413, "Too large", BODY_TOO_LARGE)
-    exchange = plain.Exchange(receive, send, place.base)
+    exchange = plain.Exchange(
+        receive, send, place.base, holds=lambda: database_sync_to_async(_why_over)(scope, place)
+    )
     await _exchange(exchange, connection, scope["method"].encode(), target, headers, chunked=chunked)
 
 
@@ -212,9 +265,15 @@ async def _exchange(
 ) -> None:
     try:
         await exchange.run(connection, method, target, headers, chunked=chunked)
+    except plain.Revoked as why:
+        if not exchange.answered:
+            raise Refused(503, "Closed", str(why)) from None
+        # The server ends the connection of an answer that has no end.
     except (plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
         if exchange.answered:
-            raise  # the server ends the connection, so that the browser sees an incomplete answer
+            # The server ends the connection, so that the browser sees an incomplete answer.
+            logger.warning("An answer of a session broke off: %s", error or type(error).__name__)
+            return
         if isinstance(error, plain.TooLong):
             raise Refused(413, "Too large", BODY_TOO_LARGE) from None
         if isinstance(error, plain.TooSlow):
@@ -247,9 +306,26 @@ def _not_listening() -> Refused:
     )
 
 
-def _still_holds(holder: SessionPass, scope: Mapping[str, Any], place: Place) -> bool:
-    found = _holder(scope, place)
-    return found is not None and found.job.state == JobState.RUNNING
+def _busy() -> Refused:
+    return Refused(
+        503,
+        "Busy",
+        "The session's program has too many requests waiting. This page looks again by itself; if it stays so, see on "
+        "the job's page what the program does.",
+        retry_s=5,
+    )
+
+
+def _why_over(scope: Mapping[str, Any], place: Place) -> str:
+    """Why an open connection may not go on; empty: it may."""
+    try:
+        found = _holder(scope, place)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("Whether a session may stay open could not be read: %s; it is read again.", error)
+        return ""
+    if found is None:
+        return "You are no longer signed in to Berth."
+    return "" if found.job.state == JobState.RUNNING else f"This session is {found.job.state}."
 
 
 # Answers of our own

@@ -37,9 +37,10 @@ _NOT_UPSTREAM = frozenset(
     ]
 )
 _OF_SOCKETS = b"sec-websocket-"
-# They would reach beyond the session's own paths.
+# They would reach beyond the session's own paths; the date is our server's own.
 _NOT_TO_BROWSER = frozenset(
     [
+        b"date",
         b"strict-transport-security",
         b"clear-site-data",
         b"service-worker-allowed",
@@ -94,7 +95,7 @@ def to_program(headers: Headers, host: str, scheme: str) -> Headers:
     """The headers of a request as the session's program gets them."""
     dropped = _BETWEEN_TWO | _NOT_UPSTREAM | _named_by_connection(headers)
     kept = [
-        (name, value)
+        (name, value.strip(b" \t"))
         for name, value in headers
         if name.lower() not in dropped and not name.lower().startswith(_OF_SOCKETS)
     ]

@@ -1,14 +1,39 @@
 """The connection to a session's program, by its socket in the attempt's folder."""
 
+import asyncio
 import os
 import socket
 import stat
+import time
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
+
+AGAIN_S, LONGEST_PAUSE_S = 0.02, 0.5  # between two attempts to connect
 
 
 class NotListening(Exception):
     """The program has not opened its socket, or takes no connection now."""
+
+
+class QueueFull(NotListening):
+    """The program listens, but accepts more slowly than connections come."""
+
+
+async def reach(folder: AttemptFolder, within_s: float) -> socket.socket:
+    """A connection to the program of this attempt, for which a program that has its hands full gets time.
+
+    Raises:
+        NotListening: as ``connect``; QueueFull: all the time.
+    """
+    until_s, pause_s = time.monotonic() + within_s, AGAIN_S
+    while True:
+        try:
+            return connect(folder)
+        except QueueFull:
+            if time.monotonic() >= until_s:
+                raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def connect(folder: AttemptFolder) -> socket.socket:
@@ -19,6 +44,7 @@ def connect(folder: AttemptFolder) -> socket.socket:
 
     Raises:
         NotListening: there is no socket, or nobody accepts there.
+        QueueFull: as many connections wait as the program lets.
     """
     try:
         fd = os.open(folder.session_socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -37,7 +63,10 @@ def _connected(path: str) -> socket.socket:
     connection.setblocking(False)
     try:
         connection.connect(path)
-    except OSError as error:  # refused, or the program's queue is full
+    except BlockingIOError as error:
+        connection.close()
+        raise QueueFull(str(error)) from error
+    except OSError as error:
         connection.close()
         raise NotListening(str(error)) from error
     return connection

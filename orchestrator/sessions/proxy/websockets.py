@@ -2,21 +2,20 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_websocket
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
+from orchestrator.sessions.proxy import plain
 from orchestrator.sessions.proxy.headers import Headers
-from orchestrator.sessions.proxy.plain import Receive, Scope, Send
+from orchestrator.sessions.proxy.plain import Holds, Receive, Scope, Send
 
 MESSAGE_BYTES = 32 * 1024**2  # a cell with an image, or the output of one
 OPENS_WITHIN_S = 30.0
-AGAIN_S = 15.0  # between two looks whether the pass still holds
-GOING_AWAY, POLICY, INTERNAL = 1001, 1008, 1011
-Holds = Callable[[], Awaitable[bool]]
+NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008
+_WITHOUT_CODE = 1005  # never sent: a close frame that names none
 
 
 async def relay(
@@ -33,7 +32,7 @@ async def relay(
 
     Args:
         address: of the program's websocket, as ws://host/path?query.
-        holds: whether the person may still reach the session.
+        holds: asked regularly whether the person may still reach the session.
     """
     await receive()  # that the browser connects
     try:
@@ -49,7 +48,7 @@ async def relay(
             user_agent_header=None,
             proxy=None,
         )
-    except (InvalidHandshake, OSError, TimeoutError):
+    except (WebSocketException, OSError, ValueError):  # ValueError: the program sends us to another address
         connection.close()
         await send({"type": "websocket.close", "code": GOING_AWAY})  # before accept: 403
         return
@@ -82,7 +81,7 @@ async def _to_program(receive: Receive, upstream: ClientConnection) -> None:
         except ConnectionClosed:
             await asyncio.Event().wait()  # the other direction tells the browser why, and cancels this
     if event["type"] == "websocket.disconnect":
-        await upstream.close(_sendable(event.get("code")))
+        await upstream.close(_sendable(event.get("code")), event.get("reason") or "")
 
 
 async def _to_browser(send: Send, upstream: ClientConnection) -> None:
@@ -99,13 +98,15 @@ async def _to_browser(send: Send, upstream: ClientConnection) -> None:
 
 
 async def _until_revoked(send: Send, holds: Holds) -> None:
-    while await holds():
-        await asyncio.sleep(AGAIN_S)
-    await send({"type": "websocket.close", "code": POLICY, "reason": "You are no longer signed in to Berth."})
+    while not (why := await holds()):
+        await asyncio.sleep(plain.AGAIN_S)
+    await send({"type": "websocket.close", "code": POLICY, "reason": why})
 
 
 def _sendable(code: int | None) -> int:
     """A close code that may be sent: some say only how a connection ended."""
-    if code is None or code in (1004, 1005, 1006, 1015) or not 1000 <= code < 5000:
+    if code == _WITHOUT_CODE:
+        return NORMAL
+    if code is None or code in (1004, 1006, 1015) or not 1000 <= code < 5000:
         return GOING_AWAY
     return code
