@@ -30,7 +30,7 @@ from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.nodes.copies import LEASE, STATE
 from orchestrator.sentences import say
 from orchestrator.store.logs.chunks import read_tail
-from orchestrator.store.logs.text import display_text
+from orchestrator.store.logs.text import plain_text, split_long_lines
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness
 from orchestrator.supervisor.protocol.records import read_record
 from orchestrator.supervisor.verdict.rules import FirstFailure
@@ -242,7 +242,8 @@ class AttemptWatch:
             chunk = read_tail(path, TAIL_LINES)
         except OSError:
             return ""
-        return quotable(self.attempt.job, self.attempt, display_text(chunk.data))
+        text = quotable(self.attempt.job, self.attempt, plain_text(chunk.data), is_cut=chunk.is_cut)
+        return split_long_lines(text)
 
 
 def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
