@@ -112,6 +112,19 @@ class HealthFact(StrEnum):
     ALLOCATION_ENDED = "device_allocation_ended"
 
 
+class NoticeFact(StrEnum):
+    """Why a notification did not arrive, or an address for them is refused."""
+
+    KEY_LOST = "notice_key_lost"
+    NO_ADDRESS = "notice_no_address"
+    INSIDE_NETWORK = "notice_inside_network"
+    NOT_ENCRYPTED = "notice_not_encrypted"
+    HOST_UNKNOWN = "notice_host_unknown"
+    NO_ANSWER = "notice_no_answer"
+    REFUSED = "notice_refused"
+    NO_REASON = "notice_no_reason"
+
+
 class SweepFact(StrEnum):
     """Why a sweep is in its state, and why it pauses or stops a trial."""
 
