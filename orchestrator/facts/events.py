@@ -81,6 +81,8 @@ class Happened(StrEnum):
     SLOWED_DOWN = "slowed_down"
     LINES_PASSED_OVER = "lines_passed_over"
     END_UNREAD = "end_unread"
+    FILE_UNREAD = "file_unread"
+    READING_FAILS = "reading_fails"
     PREDICTION_FAR_OFF = "prediction_far_off"
 
     # Told by the run itself
