@@ -30,6 +30,7 @@ class _Rules(NamedTuple):
     def verdict(self, path: Path, *, is_folder: bool) -> bool | None:
         """Whether a path is left out; None if no rule names it."""
         name = path.relative_to(self.folder).as_posix() + ("/" if is_folder else "")
+        name = os.fsencode(name).decode(errors="replace")  # rules match UTF-8 only
         return self.spec.check_file(name).include
 
 
@@ -52,7 +53,12 @@ def pack(folder: Path, *, needed: Sequence[str] = ()) -> bytes:
     diff = read_diff(folder, {path.relative_to(folder).as_posix() for path in paths})
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in paths:
-            archive.write(path, PurePosixPath(path.relative_to(folder)))
+            try:
+                archive.write(path, PurePosixPath(path.relative_to(folder)))
+            except FileNotFoundError:
+                _refuse_removed(folder, path, needed)  # else another program's, of a moment
+            except OSError as error:
+                raise _unreadable(path, error) from None
         if diff:
             archive.writestr(DIFF_FILE, diff)
     return packed.getvalue()
@@ -71,12 +77,45 @@ def _check(folder: Path, paths: Sequence[Path], needed: Sequence[str]) -> None:
             f"Nothing of {folder} would be uploaded: it is empty, or {GIT_RULES} and {OWN_RULES} leave out every file. "
             f"Lines such as !*.py in {OWN_RULES} take files in again."
         )
-    if sum(path.stat().st_size for path in paths) > LARGEST_FOLDER_BYTES:
+    for path in paths:
+        try:
+            os.fspath(path).encode()
+        except UnicodeEncodeError:
+            shown = ascii(path.relative_to(folder).as_posix())
+            raise CannotPack(
+                f"The name of {shown} is not UTF-8, so it cannot be uploaded. Rename it, or leave it out by a line in {OWN_RULES}."
+            ) from None
+    if sum(map(_size_of, paths)) > LARGEST_FOLDER_BYTES:
         raise CannotPack(
             f"{folder} holds more than {LARGEST_FOLDER_BYTES >> 30} GiB, too much for code. Name a smaller "
             f"folder, or name what the job does not need in {OWN_RULES}; data stays where it is and is named as a "
             "dataset: berth data add"
         )
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # removed just now; packing it says more
+        return 0
+
+
+def _refuse_removed(folder: Path, path: Path, needed: Sequence[str]) -> None:
+    name = path.relative_to(folder).as_posix()
+    if name in map(os.path.normpath, needed):
+        raise CannotPack(f"The job starts with {name}, which was removed just now.")
+
+
+def _unreadable(path: Path | str, error: OSError) -> CannotPack:
+    return CannotPack(
+        f"{path} cannot be read: {error.strerror}. Make it readable, or leave it out by a line in {OWN_RULES}."
+    )
+
+
+def _refuse_unlisted(error: OSError) -> None:
+    """Let no folder be left out in silence; one that was removed just now is not missed."""
+    if not isinstance(error, FileNotFoundError):
+        raise _unreadable(error.filename, error) from None
 
 
 def _reason(folder: Path, path: Path) -> str:
@@ -119,7 +158,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
     """The files to upload, and the links that nothing else leaves out; whether each is a link."""
     old_diff = folder / DIFF_FILE  # of an earlier job, fetched
     git, own = _rules_above(folder), list[_Rules]()
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_refuse_unlisted):
         here = Path(root)
         git += _read_rules(here, GIT_RULES, names)
         own += _read_rules(here, OWN_RULES, names)
@@ -144,7 +183,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 def _stays_out(folder: Path) -> bool:
     hidden = folder.name.startswith(".") or folder.name in LEFT_OUT or folder.is_symlink()
-    return hidden or (folder / "pyvenv.cfg").exists()
+    return hidden or os.path.exists(folder / "pyvenv.cfg")  # noqa: PTH110 -- False also in a folder that refuses
 
 
 def _is_ignored(path: Path, git: Sequence[_Rules], own: Sequence[_Rules], is_folder: bool) -> bool:

@@ -155,12 +155,17 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
     if path.is_file():
         yield path, path.name
         return
-    for folder, folders, names in os.walk(path):
+    for folder, folders, names in os.walk(path, onerror=_refuse_unlisted):
         folders[:] = sorted(each for each in folders if each not in LEFT_OUT)
         for name in sorted(names):
             file = Path(folder, name)
             if name not in LEFT_OUT and file.is_file():
                 yield file, file.relative_to(path).as_posix()
+
+
+def _refuse_unlisted(error: OSError) -> None:
+    """Let no folder be missing from a dataset in silence."""
+    raise error
 
 
 class _Sums:

@@ -9,6 +9,7 @@ from berth.client import BerthError
 from berth.job_fields import PACKAGE_FILES
 
 _REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
+_REFERS_IN_YAML = re.compile(r"(?m)^\s*-\s+[\"']?(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#\"']+)")
 MOST_FILES = 20
 
 
@@ -37,10 +38,11 @@ def _texts(path: Path) -> dict[str, str]:
         if name in texts or name.startswith((".", "/")) or not place.is_file():
             continue  # the server says which file it misses
         texts[name] = _read(place)
-        if not name.endswith((".toml", ".lock", ".yml", ".yaml")):
+        if not name.endswith((".toml", ".lock")):
             folder = posixpath.dirname(name)
+            refers = _REFERS_IN_YAML if name.endswith((".yml", ".yaml")) else _REFERS
             pending += [
-                posixpath.normpath(posixpath.join(folder, each)) for each in _REFERS.findall(texts[name])
+                posixpath.normpath(posixpath.join(folder, each)) for each in refers.findall(texts[name])
             ]
     return texts
 

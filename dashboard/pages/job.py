@@ -28,6 +28,7 @@ from dashboard.parts.result_files import MOST_FILES, file_card
 from orchestrator.api.resources.environments import log_of, show_fetch
 from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, profiles, training_plans
+from orchestrator.jobs.log_quotes import quotable
 from orchestrator.models import WAITING_STATES, Attempt, Checkpoint, Job, JobEvent, JobState
 from orchestrator.people import rights
 from orchestrator.scheduler.passes.neighbours import beside_now
@@ -36,7 +37,7 @@ from orchestrator.spec.job_spec import JobFields
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.checkpoints.outside import read_unkept
 from orchestrator.store.logs.chunks import read_tail
-from orchestrator.store.logs.text import COLOUR, display_text
+from orchestrator.store.logs.text import COLOUR, display_text, plain_text, split_long_lines
 
 SHOWN_APART = frozenset(
     {
@@ -324,16 +325,22 @@ def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
     }
 
 
-def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | None:
-    """The tail of the newest attempt's log: of the rank that failed first, else of rank 0."""
+def log_tail(job: Job, attempts: list[Attempt], rank: int | None, *, quotes: bool = False) -> LogTail | None:
+    """The tail of the newest attempt's log: of the rank that failed first, else of rank 0.
+
+    Args:
+        quotes: without values of secrets, for readers who may not see the log itself.
+    """
     if not attempts:
         return None
     number, ranks = attempts[0].number, range(min(job.log_count, len(attempts[0].leases.all()) or job.gpus))
     rank = rank if rank is not None and rank in ranks else 0
     chunk = read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
+    text = COLOUR.sub("", plain_text(chunk.data))  # the script shows colours
+    text = quotable(job, attempts[0], text, is_cut=chunk.is_cut) if quotes else text
     return {
-        "text": COLOUR.sub("", display_text(chunk.data)),  # the script shows colours
+        "text": split_long_lines(text),
         "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
         "ranks": list(ranks),
     }

@@ -152,8 +152,7 @@ def _one(
 
 def _log(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | None:
     """The end of the log as a file or a link may show it to strangers."""
-    tail = log_tail(job, attempts, rank)
-    return tail and {**tail, "text": quotable(job, attempts[0], tail["text"])}
+    return log_tail(job, attempts, rank, quotes=True)
 
 
 def _as_file(request: HttpRequest, page: HttpResponse, *, policy: str = POLICY) -> HttpResponse:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from django.utils import timezone
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower
 from orchestrator.agent.run_values import storable_text
+from orchestrator.agent.unread_files import BROKEN, TRY_FOR_S, reason_of
 from orchestrator.agent.watches.halts import HaltWatch
 from orchestrator.agent.watches.memory import blame_others
 from orchestrator.facts.endings import Ended
@@ -30,7 +32,7 @@ from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.nodes.copies import LEASE, STATE
 from orchestrator.sentences import say
 from orchestrator.store.logs.chunks import read_tail
-from orchestrator.store.logs.text import display_text
+from orchestrator.store.logs.text import plain_text, split_long_lines
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness
 from orchestrator.supervisor.protocol.records import read_record
 from orchestrator.supervisor.verdict.rules import FirstFailure
@@ -39,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 LAUNCH_DEADLINE_S = 15.0
 REST_A_TURN_S = 0.3
+REREAD_AFTER_S, REREAD_WITHIN_S = 1.0, 30.0  # after reading failed
 ENDS_SOON_S = 1.0  # a large checkpoint takes longer; then nobody notices the agent's next turn
 UNANSWERED_S = 2.0
 TAIL_LINES = 20
@@ -56,6 +59,9 @@ class AttemptWatch:
         self.has_news = False  # reported or ended since ``take_news``
         self.ended_at: float | None = None  # monotonic: when its end was first seen
         self.is_unreadable = False  # what it wrote last
+        self.unread_since: float | None = None  # monotonic: reading what it writes fails
+        self.reread_at = 0.0  # monotonic
+        self.is_unread_told = False
         self.halts = HaltWatch()
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
@@ -97,12 +103,41 @@ class AttemptWatch:
         """Read what the run wrote since the last call; True if more may be waiting already."""
         if self.attempt.state == AttemptState.CREATED:
             return False
-        if self.follower is None:
-            self.follower = Follower(self.attempt)
-        committed = self.follower.committed
-        more = self.follower.poll(at_end=at_end)
+        if time.monotonic() < self.reread_at:
+            return at_end
+        try:
+            if self.follower is None:
+                self.follower = Follower(self.attempt)
+            committed = self.follower.committed
+            more = self.follower.poll(at_end=at_end)
+        except OSError as error:
+            if error.errno not in BROKEN:
+                raise
+            self._note_unread(error)
+            if at_end:
+                raise
+            return False
+        self.unread_since = None
         self.has_news = self.has_news or self.follower.committed is not committed
         return more
+
+    def _note_unread(self, error: OSError) -> None:
+        """Start anew with what is committed, in a while; the job's history tells if that fails for long."""
+        now_s = time.monotonic()
+        if self.unread_since is None:
+            self.unread_since = now_s
+            logger.exception("What %s writes cannot be read; trying again", self.attempt)
+        failed_for_s = now_s - self.unread_since
+        self.reread_at = now_s + min(max(REREAD_AFTER_S, failed_for_s / 4), REREAD_WITHIN_S)
+        if self.follower is not None:
+            with suppress(OSError):
+                self.follower.close()
+            self.follower = None
+        if failed_for_s >= TRY_FOR_S and not self.is_unread_told and self.ended_at is None:
+            self.is_unread_told = True
+            what = fact(Happened.READING_FAILS, reason=reason_of(error))
+            if not self.attempt.job.events.of(what.code, reason=what.facts["reason"]).exists():
+                lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def take_news(self) -> bool:
         """Whether the attempt reported or ended since the last call."""
@@ -200,7 +235,7 @@ class AttemptWatch:
             self.ended_at = time.monotonic()
         until_s = time.monotonic() + REST_A_TURN_S
         while self._read_last():
-            if time.monotonic() > until_s:
+            if time.monotonic() > until_s or time.monotonic() < self.reread_at:
                 return
         # A script that was stopped and saved closed its files itself, whatever the kind of the ending.
         saved = bool(ending.ranks) and all(rank.get("finished") for rank in ending.ranks)
@@ -227,8 +262,14 @@ class AttemptWatch:
             return False
         try:
             return self.follow(at_end=True)
-        except (OSError, OperationalError, InterfaceError):
-            raise  # of the disk and the database, which get better
+        except (OperationalError, InterfaceError):
+            raise  # of the database, which gets better
+        except OSError as error:
+            since_s = time.monotonic() if self.unread_since is None else self.unread_since
+            if error.errno not in BROKEN:
+                raise  # of a full disk, or a server that does not answer: these get better
+            if time.monotonic() - since_s < TRY_FOR_S:
+                return True
         except Exception:
             logger.exception("What %s wrote last cannot be read; it ends without", self.attempt)
         self.is_unreadable = True
@@ -242,7 +283,8 @@ class AttemptWatch:
             chunk = read_tail(path, TAIL_LINES)
         except OSError:
             return ""
-        return quotable(self.attempt.job, self.attempt, display_text(chunk.data))
+        text = quotable(self.attempt.job, self.attempt, plain_text(chunk.data), is_cut=chunk.is_cut)
+        return split_long_lines(text)
 
 
 def _ending(record: Mapping[str, Any], now: datetime) -> Ending:

@@ -178,6 +178,7 @@ class Follower:
             read_stdout, more_stdout = self._read_stdout(batch, now, at_end=at_end)
         self._add_tracked(batch)
         read_records = self._read_records(batch, now, at_end=at_end and not more_stdout)
+        self._tell_given_up()
         more = more or more_logs or read_events or more_stdout or more_parts or self.records.more
         if batch.consumed_bytes or read_stdout or read_events or read_parts or read_records:
             self._commit(batch)
@@ -230,6 +231,16 @@ class Follower:
             if not counted_before and self.parser.progress.step is not None:
                 batch.total_steps, self.rate = None, StepRate()
         return is_new
+
+    def _tell_given_up(self) -> None:
+        """Say in the job's history which files were given up, once for each."""
+        for name, reason in {
+            **self.events.unread.take_given_up(),
+            **self.records.unread.take_given_up(),
+        }.items():
+            if not self.attempt.job.events.of(Happened.FILE_UNREAD, file=name).exists():
+                what = fact(Happened.FILE_UNREAD, file=name, reason=reason)
+                lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def _keep_earlier_records(self) -> None:
         """Store at once where files of before the attempt end, because they grow from now on."""

@@ -13,6 +13,7 @@ from orchestrator.agent.telemetry.event_files import (
     read_records,
 )
 from orchestrator.agent.telemetry.metric_lines import ParsedBatch
+from orchestrator.agent.unread_files import UnreadFiles
 from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
 
@@ -29,6 +30,7 @@ class EventFiles:
         self._searched_s = float("-inf")
         # By path relative to the job's folder, in the order of discovery; -1: the rest cannot be read.
         self.offsets: dict[str, int] = dict(offsets or {})
+        self.unread = UnreadFiles()
 
     def read(self, batch: ParsedBatch, now: float, *, at_end: bool = False) -> bool:
         """Add new scalars to ``batch``; True if something was read, so the offsets changed."""
@@ -36,7 +38,7 @@ class EventFiles:
         before = dict(self.offsets)
         for name, offset in before.items():
             if offset >= 0:
-                self.offsets[name] = self._read_file(name, offset, batch, now)
+                self.offsets[name] = self._read_file(name, offset, batch, now, at_end=at_end)
         return self.offsets != before
 
     def _search(self, at_end: bool) -> None:
@@ -49,13 +51,18 @@ class EventFiles:
             if storable_text(name) == name:
                 self.offsets.setdefault(name, 0)
 
-    def _read_file(self, name: str, offset: int, batch: ParsedBatch, now: float) -> int:
+    def _read_file(self, name: str, offset: int, batch: ParsedBatch, now: float, *, at_end: bool) -> int:
         first = self._job.root / next(iter(self.offsets))
         path = self._job.root / name
         prefix = prefix_of(path, first)
         consumed = 0
         try:
-            for end, record in read_records(_read_plain(self._job.root, name, offset)):
+            data = _read_plain(self._job.root, name, offset)
+        except OSError as error:
+            return -1 if self.unread.failed(name, error, at_end=at_end) else offset
+        self.unread.worked(name)
+        try:
+            for end, record in read_records(data):
                 consumed = end
                 read_event(record, prefix, self._since_s, now, batch)
         except BrokenFile:
@@ -64,7 +71,11 @@ class EventFiles:
 
 
 def _read_plain(root: Path, name: str, offset: int) -> bytes:
-    """Bytes of a regular file; links in any part of its path and pipes are not followed."""
+    """Bytes of a regular file; links in any part of its path and pipes are not followed.
+
+    Raises:
+        OSError: it is there, but cannot be read.
+    """
     try:
         fd = open_beneath(root, name)
     except OSError:

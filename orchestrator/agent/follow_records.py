@@ -19,6 +19,7 @@ from orchestrator.agent.telemetry.record_files import (
     open_record_file,
 )
 from orchestrator.agent.telemetry.sources import Sources
+from orchestrator.agent.unread_files import UnreadFiles
 from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics.writer import Point
@@ -58,6 +59,8 @@ class RecordFiles:
         self._earlier = dict(earlier or {})  # where files end that were there before the attempt
         self._opened_count = 0  # files in this search
         self.more = False  # more than one read's bytes wait
+        self.unread = UnreadFiles()
+        self._is_last = False  # nothing is read later
         self.files = {name: RecordFile.of_json(state) for name, state in (stored or {}).items()}
 
     @property
@@ -88,6 +91,7 @@ class RecordFiles:
 
     def read(self, batch: ParsedBatch, sources: Sources, now: float, *, at_end: bool = False) -> bool:
         """Add new rows to ``batch``; returns whether there were any."""
+        self._is_last = at_end
         self._search(at_end)
         self.more, is_new, budget_bytes = False, False, MOST_BYTES_A_POLL
         for name in list(self.files):
@@ -95,6 +99,8 @@ class RecordFiles:
                 self.more = True
                 break
             lines = self._new_lines(name, at_end=at_end)
+            if name not in self.files:
+                continue  # given up
             budget_bytes -= sum(len(line) + 1 for line in lines)
             file = self.files[name] = self.files.pop(name)  # the others come first the next time
             for row in file.read(lines):
@@ -224,15 +230,25 @@ class RecordFiles:
         return data[1:] if file.is_cut or data[:1] == b"\n" else None
 
     def _read_plain(self, name: str, offset: int, limit_bytes: int) -> bytes:
-        """Bytes of a regular file; links in any part of its path and pipes are not followed."""
+        """Bytes of a regular file; links in any part of its path and pipes are not followed.
+
+        None of a file that cannot be read; after a while it is no longer followed.
+        """
         try:
             fd = open_beneath(self._job.root, name)
         except OSError:
             return b""
         try:
-            return os.pread(fd, limit_bytes, offset)
+            data = os.pread(fd, limit_bytes, offset)
+        except OSError as error:
+            if self.unread.failed(name, error, at_end=self._is_last):
+                self.files.pop(name, None)
+                self._sizes[name] = -1
+            return b""
         finally:
             os.close(fd)
+        self.unread.worked(name)
+        return data
 
 
 def _opened(name: str, head: bytes) -> RecordFile | None:

@@ -81,6 +81,8 @@ class Happened(StrEnum):
     SLOWED_DOWN = "slowed_down"
     LINES_PASSED_OVER = "lines_passed_over"
     END_UNREAD = "end_unread"
+    FILE_UNREAD = "file_unread"
+    READING_FAILS = "reading_fails"
     PREDICTION_FAR_OFF = "prediction_far_off"
 
     # Told by the run itself
@@ -110,6 +112,19 @@ class HealthFact(StrEnum):
     NEEDS_RESET = "device_needs_reset"
     XID = "device_xid"
     ALLOCATION_ENDED = "device_allocation_ended"
+
+
+class NoticeFact(StrEnum):
+    """Why a notification did not arrive, or an address for them is refused."""
+
+    KEY_LOST = "notice_key_lost"
+    NO_ADDRESS = "notice_no_address"
+    INSIDE_NETWORK = "notice_inside_network"
+    NOT_ENCRYPTED = "notice_not_encrypted"
+    HOST_UNKNOWN = "notice_host_unknown"
+    NO_ANSWER = "notice_no_answer"
+    REFUSED = "notice_refused"
+    NO_REASON = "notice_no_reason"
 
 
 class SweepFact(StrEnum):

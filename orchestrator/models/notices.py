@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from orchestrator.models.jobs import Job
+from orchestrator.sentences import say_json
 
 
 class Occasion(models.TextChoices):
@@ -29,13 +30,19 @@ class NoticeTarget(models.Model):
     occasions = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     last_sent_at = models.DateTimeField(null=True)
-    last_error = models.CharField(max_length=300, blank=True)  # of the newest notice; empty if it arrived
+    # Why the newest notice did not arrive: a NoticeFact, as ``Fact.as_json`` writes it; empty if it arrived.
+    last_why = models.JSONField(default=dict)
 
     class Meta:
         ordering: ClassVar = ["id"]
 
     def __str__(self) -> str:
         return f"{self.shown} of {self.user}"
+
+    @property
+    def last_error(self) -> str:
+        """Why the newest notice did not arrive, in a sentence for people; nothing decides by it."""
+        return say_json(self.last_why)
 
 
 class Notice(models.Model):

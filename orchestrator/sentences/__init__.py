@@ -4,7 +4,16 @@ Pages, REST, mail and commands ask here; nothing that is said here is ever store
 by it. Importing the package registers the words of all codes.
 """
 
-from orchestrator.sentences import controllers, devices, endings, events, remarks, retries, unsupervised
+from orchestrator.sentences import (
+    controllers,
+    devices,
+    endings,
+    events,
+    notices,
+    remarks,
+    retries,
+    unsupervised,
+)
 from orchestrator.sentences.table import TABLE, say, say_json
 
 __all__ = [
@@ -13,6 +22,7 @@ __all__ = [
     "devices",
     "endings",
     "events",
+    "notices",
     "remarks",
     "retries",
     "say",

@@ -165,6 +165,24 @@ def _end_unread() -> str:
     )
 
 
+@says(Happened.FILE_UNREAD)
+def _file_unread(file: str, reason: str) -> str:
+    return text(
+        "Berth no longer reads {file}, because that fails ({reason}); metrics in it may be missing.",
+        file=file,
+        reason=reason,
+    )
+
+
+@says(Happened.READING_FAILS)
+def _reading_fails(reason: str) -> str:
+    return text(
+        "Berth fails to read what the run writes ({reason}), so its metrics stand still. "
+        "The run goes on, and Berth keeps trying.",
+        reason=reason,
+    )
+
+
 @says(Happened.LINES_PASSED_OVER)
 def _lines_passed_over(size_bytes: int) -> str:
     return text(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from orchestrator.facts.record import Fact
@@ -15,7 +16,7 @@ from orchestrator.supervisor.ranks.stopping import Stopping
 from orchestrator.supervisor.verdict import command_logs, rank_reports
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
-from orchestrator.supervisor.verdict.hiding import hide_in_errors, hider_of
+from orchestrator.supervisor.verdict.hiding import Hider, hide_in_errors, hider_of
 from orchestrator.supervisor.verdict.missing import explain_missing
 from orchestrator.supervisor.verdict.rules import classify, ended_by_peers, first_failure
 from orchestrator.supervisor.watch.disk import is_full
@@ -104,7 +105,7 @@ def _ending(seen: Seen, launch: Launch, limits: LimitsWatch, now_s: float) -> En
     finished = rank_reports.read_finished(folder, ranks)
     hide = hider_of(seen.secrets.values())
     errors = rank_reports.read_errors(folder, ranks)
-    tails = {rank: hide(read_tail(folder.log(rank), _TAIL_BYTES)) for rank in ranks}
+    tails = {rank: _tail_of(folder.log(rank), hide) for rank in ranks}
     words = " ".join([*(error.message for error in errors.values()), *tails.values()])
     codes = rank_reports.read_exit_codes(folder, ranks) if launch.torchrun or launch.ranks > 1 else {}
     top = None if seen.cut_short else _top_code(seen.top, launch, finished)
@@ -143,8 +144,18 @@ def _ending(seen: Seen, launch: Launch, limits: LimitsWatch, now_s: float) -> En
         started_ranks=0 if no_sandbox else sum(folder.log(rank).exists() for rank in ranks),
         left=rank_reports.read_left(folder, ranks),
         tails=tails,
-        launcher_tail=tails[0] if no_sandbox else hide(read_tail(folder.launcher_log, _TAIL_BYTES)),
+        launcher_tail=tails[0] if no_sandbox else _tail_of(folder.launcher_log, hide),
     )
+
+
+def _tail_of(log: Path, hide: Hider) -> str:
+    """The last lines of a log without values of secrets; a line longer than the tail may be cut within one."""
+    try:
+        is_cut = log.stat(follow_symlinks=False).st_size > _TAIL_BYTES
+    except OSError:
+        return ""
+    tail = read_tail(log, _TAIL_BYTES)
+    return hide.in_cut(tail) if is_cut else hide(tail)
 
 
 def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:

@@ -49,6 +49,7 @@ from orchestrator.models import (
 )
 from orchestrator.people import secrets
 from orchestrator.people.notices.events import occasion_of
+from orchestrator.store.logs.chunks import TAIL_BYTES
 from orchestrator.supervisor.linux.processes import environ
 from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.jobs.folders import living, make_folder, write_exit, write_identity
@@ -150,6 +151,27 @@ def test_lines_kept_of_a_failed_log_have_no_values_of_secrets(ada, make_job, mak
     attempt.refresh_from_db()
     assert attempt.log_tail.splitlines() == ["key ***", "GET /?key=***"]
     assert "sk-very/quiet" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("sk-very-quiet" + "x" * (TAIL_BYTES - 6), "***x"),
+        ("x" * (16_380) + "sk-very-quiet" + "x" * 20_000, "x" * 16_380 + "***x"),
+    ],
+    ids=["cut at its beginning", "split for readers"],
+)
+def test_a_secret_within_a_very_long_line_is_hidden(line, kept, ada, make_job, make_attempt, watch_of):
+    secrets.keep(ada, "API_KEY", "sk-very-quiet")
+    attempt = make_attempt(make_job(ada, spec={"secrets": ["API_KEY"]}), state=JobState.RUNNING)
+    write_exit(attempt, "user_error")
+    make_folder(attempt).log(0).write_text(line)
+
+    check_until(watch_of(attempt), ended)
+
+    attempt.refresh_from_db()
+    assert attempt.log_tail.replace("\n", "").startswith(kept)
+    assert "quiet" not in attempt.log_tail
 
 
 @pytest.mark.parametrize("change", ["replaced", "deleted"])

@@ -1,5 +1,7 @@
 """Addresses for notifications over REST."""
 
+from orchestrator.facts.events import NoticeFact
+from orchestrator.facts.record import fact
 from orchestrator.models import NoticeTarget
 
 
@@ -25,3 +27,18 @@ def test_an_unknown_occasion_is_named(client_of, ada):
 
     assert answer.status_code == 400
     assert "started, finished" in answer.json()["errors"]["occasions"][0]
+
+
+def test_why_a_notification_did_not_arrive_has_its_sentence_code_and_facts(client_of, ada):
+    why = fact(NoticeFact.INSIDE_NETWORK, host="nas.lab")
+    NoticeTarget.objects.create(user=ada, sealed=b"", shown="a", last_why=why.as_json())
+    NoticeTarget.objects.create(user=ada, sealed=b"", shown="b")
+
+    arrived, failed = client_of(ada).send("GET", "/notifications").json()["results"]
+
+    assert failed["last_error"] == "nas.lab is inside this network. Ask the server's operator to allow it."
+    assert (failed["last_error_code"], failed["last_error_facts"]) == (
+        "notice_inside_network",
+        {"host": "nas.lab"},
+    )
+    assert [arrived[name] for name in ("last_error", "last_error_code", "last_error_facts")] == [None, "", {}]

@@ -38,6 +38,25 @@ def test_lists_in_a_folder_below_are_sent_by_their_paths(tmp_path):
     ]  # fmt: skip
 
 
+def test_environment_of_conda_is_sent_with_the_lists_that_its_pip_part_names(tmp_path):
+    (tmp_path / "environment.yml").write_text(
+        'dependencies:\n  - python\n  - pip:\n    - -r requirements/gpu.txt\n    - "-c pins.txt"\n    - einops\n'
+    )
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements/gpu.txt").write_text("-r base.txt\n")
+    (tmp_path / "requirements/base.txt").write_text("numpy\n")
+    (tmp_path / "pins.txt").write_text("numpy<3\n")
+
+    sent = EnvironmentFiles.model_validate(beside(tmp_path / "train.py"))
+
+    assert list(sent.files) == [
+        "environment.yml",
+        "requirements/gpu.txt",
+        "pins.txt",
+        "requirements/base.txt",
+    ]
+
+
 def test_lock_of_uv_is_sent_with_its_project(tmp_path):
     for name in ("uv.lock", "pyproject.toml", "requirements.txt"):
         (tmp_path / name).write_text("")

@@ -1,7 +1,10 @@
 """What of a folder is uploaded, and which commit it is known by."""
 
+import os
 import subprocess
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from berth.client import BerthError, pack_folder
 from berth.git_state import MOST_DIFF_BYTES, read_state
 from berth.job_fields import DIFF_FILE
 from berth.packing import links_left_out
+from berth.pushing import _files
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -168,3 +172,59 @@ def test_state_is_unknown_outside_of_a_repository_and_before_its_first_commit(tm
     assert read_state(tmp_path) is None
     git(tmp_path, "init", "-q")
     assert read_state(tmp_path) is None
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="nobody but root becomes somebody else")
+
+
+@contextmanager
+def as_nobody(top: Path) -> Iterator[None]:
+    """Be a user who owns none of the files; the folders above them let everybody in."""
+    modes = {folder: folder.stat().st_mode for folder in [top, *top.parents]}
+    for folder, mode in modes.items():
+        folder.chmod(mode | 0o011)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        for folder, mode in modes.items():
+            folder.chmod(mode)
+
+
+@needs_root
+@pytest.mark.parametrize("locked", ["secret.py", "data"])
+def test_file_or_folder_that_cannot_be_read_is_named_with_the_way_out(tmp_path, locked):
+    tmp_path.chmod(0o755)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "secret.py").write_text("")
+    (tmp_path / "data").mkdir()
+    (tmp_path / locked).chmod(0)
+
+    with as_nobody(tmp_path), pytest.raises(BerthError, match=rf"{locked} cannot be read: .*\.berthignore"):
+        pack_folder(tmp_path)
+
+    (tmp_path / ".berthignore").write_text(f"{locked}\n")
+    with as_nobody(tmp_path):
+        assert "train.py" in zipfile.ZipFile(BytesIO(pack_folder(tmp_path))).namelist()
+
+
+@needs_root
+def test_dataset_is_not_pushed_without_a_folder_that_cannot_be_read(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "locked").mkdir(mode=0)
+
+    with as_nobody(tmp_path), pytest.raises(OSError, match="Permission denied"):
+        list(_files(tmp_path))
+
+
+def test_name_that_is_not_utf_8_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("")
+
+    with pytest.raises(BerthError, match=r"The name of 'caf\\udce9\.txt' is not UTF-8"):
+        pack_folder(tmp_path)
+
+    (tmp_path / ".berthignore").write_text("caf*\n")
+    assert zipfile.ZipFile(BytesIO(pack_folder(tmp_path))).namelist() == ["train.py"]

@@ -3,6 +3,7 @@
 import io
 import os
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -153,6 +154,44 @@ def test_archive_that_grows_beyond_the_room_is_stopped(unpack, tmp_path, make):
     assert sum(path.stat().st_size for path in (tmp_path / "to").rglob("*")) <= 10_000
     with pytest.raises(CannotFetch, match="more than the 10 files"):
         unpack(make([(str(number), b"") for number in range(11)]))
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        (
+            [("d/x", b"x"), *((f"l{each}", f"l{each + 1}") for each in range(15_000)), ("l15000", "d/x")],
+            "",
+        ),
+        (
+            [*((f"d/{each}", b"") for each in range(3000)), *((f"l{each}", "d") for each in range(3000))],
+            "20,000 files",
+        ),
+        ([("x", b""), *((f"l{each}", "nowhere") for each in range(20_000))], "20,000 files"),
+        ([("l0/x", b""), *((f"l{each + 1}/x", f"../l{each}/x/..") for each in range(9000))], ""),
+    ],
+    ids=["a chain", "one folder many times", "to nothing", "through one another"],
+)
+def test_archive_of_thousands_of_links_takes_a_moment(unpack, members, words):
+    archive = make_tar(members, mode="w")
+    before_s = time.process_time()
+
+    if words:
+        with pytest.raises(CannotFetch, match=words):
+            unpack(archive, most_bytes=1 << 20, most_files=20_000)
+    else:
+        unpack(archive, most_bytes=1 << 20, most_files=20_000)
+
+    assert time.process_time() - before_s < 6
+
+
+def test_archive_with_a_name_that_cannot_be_read_is_called_damaged(unpack):
+    archive = make_zip([("\u00e9.txt", b"x")])
+    directory = archive.index(b"PK\x01\x02")
+    broken = archive[: directory + 46] + b"\xff" + archive[directory + 47 :]
+
+    with pytest.raises(CannotFetch, match="is damaged"):
+        unpack(broken)
 
 
 def test_address_says_that_its_archive_is_unpacked():

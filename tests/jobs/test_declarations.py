@@ -192,6 +192,79 @@ ALL = {
 }
 
 
+def test_pip_part_of_a_conda_environment_may_name_lists_and_early_versions():
+    text = "dependencies:\n  - pip:\n    - --pre\n    - -r requirements.txt\n    - -c limits.txt\n"
+    files = {"environment.yml": text, "requirements.txt": "einops\n", "limits.txt": "numpy<3\n"}
+
+    found = read_file("environment.yml", files.get)
+
+    assert found is not None
+    assert (found.origin, found.lines, found.constraints) == ("environment.yml", ("einops",), ("numpy<3",))
+    assert found.prereleases
+
+
+@pytest.mark.parametrize(
+    "pip", ["numpy", "5", "{numpy: 2}", "[numpy: 2]", "[null]", "[2]", "[[numpy]]", "\n    -\n    - einops"]
+)
+def test_pip_part_that_is_no_list_of_texts_is_refused_and_not_read_by_letters(pip):
+    with pytest.raises(Malformed, match="list the packages below pip:, each as a text in a line"):
+        read("environment.yml", environment__yml=f"dependencies:\n  - pip: {pip}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: 2024-99-99\n", "environment.yml is not YAML"),
+        (f"name: {'9' * 5000}\n", "environment.yml is not YAML"),
+        ("[" * 20_000, "environment.yml is not YAML"),
+        ("# " + "x" * (256 << 10), "has more than 262,144 characters"),
+    ],
+    ids=["no date", "a long number", "deep", "large"],
+)
+def test_conda_environment_that_yaml_stumbles_over_is_refused(text, words):
+    with pytest.raises(Malformed, match=words):
+        read("environment.yml", environment__yml=text)
+
+
+def test_lists_that_name_one_another_many_times_are_read_once():
+    files = {f"{number}.txt": f"-r {number + 1}.txt\n" * 40 for number in range(9)} | {"9.txt": "einops\n"}
+
+    found = read_file("0.txt", files.get)
+
+    assert found is not None
+    assert found.lines == ("einops",)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        'wheels = "x"',
+        "wheels = 3",
+        'sdist = "x"',
+        'wheels = [{hashes = ["ab"]}]',
+        "wheels = [{hashes = {sha256 = 5}}]",
+        'wheels = [{hashes = {sha256 = "ab\\n--find-links /srv"}}]',
+    ],
+)
+def test_pylock_whose_hashes_are_none_is_refused(files):
+    text = f'[[packages]]\nname = "tinylib"\nversion = "1"\n{files}\n'
+
+    with pytest.raises(Malformed, match=r"pylock\.toml: the hashes of 'tinylib' cannot be read"):
+        read("pylock.toml", pylock__toml=text)
+
+
+def test_toml_that_begins_with_a_mark_of_its_encoding_is_read():
+    project = '\ufeff[project]\nname = "x"\ndependencies = ["einops"]\n'
+
+    found = read("pyproject.toml", pyproject__toml=project)
+    locked = read("uv.lock", uv__lock="\ufeffversion = 1\n", pyproject__toml=project)
+
+    assert found is not None
+    assert found.lines == ("einops",)
+    assert locked is not None
+    assert locked.lock == {"uv.lock": "version = 1\n", "pyproject.toml": project[1:]}
+
+
 @pytest.mark.parametrize("first", range(len(ALL)))
 def test_first_declaration_in_the_order_counts(first):
     left = {name: text for number, (name, text) in enumerate(ALL.items()) if number >= first}

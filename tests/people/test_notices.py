@@ -168,9 +168,11 @@ def test_public_addresses_are_public():
 def test_b66_an_address_that_stopped_being_allowed_is_refused_when_it_is_sent(target, inbox, settings):
     settings.ENVIRONMENT = replace(settings.ENVIRONMENT, notify_allow=())
 
-    error = targets.try_out(target)
-
-    assert error is not None
+    assert (
+        targets.try_out(target) == "127.0.0.1 is inside this network. Ask the server's operator to allow it."
+    )
+    with translation.override("de"):
+        assert "in diesem Netz" in target.last_error
     assert inbox.got == []
 
 
@@ -239,7 +241,10 @@ def test_what_does_not_arrive_is_tried_again_and_then_given_up(target, inbox, ma
     notice = Notice.objects.get()
     assert (notice.tries, notice.next_try_at, notice.sent_at) == (4, None, None)
     target.refresh_from_db()
-    assert target.last_error
+    assert target.last_why["code"] == "notice_refused"
+    assert target.last_error.startswith("The service answered: ")
+    with translation.override("de"):
+        assert target.last_error.startswith("Der Dienst antwortete: ")
     assert delivery.deliver_due(now + timedelta(days=1)) == 0
 
 

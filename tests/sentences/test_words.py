@@ -9,7 +9,7 @@ import pytest
 from django.utils import translation
 
 from orchestrator.facts.endings import Ended
-from orchestrator.facts.events import FederationFact, Happened, HealthFact, ServiceFact, SweepFact
+from orchestrator.facts.events import FederationFact, Happened, HealthFact, NoticeFact, ServiceFact, SweepFact
 from orchestrator.facts.record import NOTHING, TOLD, Fact, fact, sentence_only
 from orchestrator.scheduler.core import WaitCode
 from orchestrator.sentences import TABLE, say
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2] / "orchestrator"
 CODES = {
     "Happened": Happened,
     "HealthFact": HealthFact,
+    "NoticeFact": NoticeFact,
     "Ended": Ended,
     "SweepFact": SweepFact,
     "ServiceFact": ServiceFact,
@@ -40,6 +41,7 @@ def made_facts() -> Iterator[tuple[str, str, set[str], bool]]:
                                 id=(
                                     "Happened"
                                     | "HealthFact"
+                                    | "NoticeFact"
                                     | "Ended"
                                     | "SweepFact"
                                     | "ServiceFact"
@@ -67,7 +69,15 @@ def test_a_command_in_a_sentence_can_be_copied_whatever_the_script_is_named(miss
 
 
 def test_every_code_has_words():
-    assert {*Happened, *HealthFact, *Ended, *SweepFact, *ServiceFact, *FederationFact} == TABLE.keys()
+    assert {
+        *Happened,
+        *HealthFact,
+        *NoticeFact,
+        *Ended,
+        *SweepFact,
+        *ServiceFact,
+        *FederationFact,
+    } == TABLE.keys()
     assert set(WaitCode) <= WAITS.keys()
 
 
@@ -92,7 +102,15 @@ def test_every_code_is_made_somewhere():
     made |= {code for code in Happened if code.startswith("run_")}  # by a table in follow
     made |= {Happened.SUBMITTED}  # of all members of an array at once
 
-    assert {*Happened, *HealthFact, *Ended, *SweepFact, *ServiceFact, *FederationFact} - made == set()
+    assert {
+        *Happened,
+        *HealthFact,
+        *NoticeFact,
+        *Ended,
+        *SweepFact,
+        *ServiceFact,
+        *FederationFact,
+    } - made == set()
 
 
 def test_a_fact_comes_back_from_json_with_the_facts_in_it():

@@ -394,6 +394,8 @@ def test_a_secret_that_no_address_can_hold_is_hidden_all_the_same() -> None:
         "wJalr/XUtn%2BFE%20MI%3D",
         "wJalr%2FXUtn%2BFE+MI%3D",
         "wJalr/XUtn+FE MI=",
+        "wJalr%2fXUtn%2bFE%20MI%3d",
+        "wJalr/XUtn%2bFE%20MI%3d",
     ],
 )
 def test_a_secret_is_hidden_as_addresses_write_it(printed: str) -> None:
@@ -405,6 +407,37 @@ def test_a_secret_is_hidden_as_addresses_write_it(printed: str) -> None:
 )
 def test_a_secret_is_hidden_as_json_and_pages_write_it(printed: str) -> None:
     assert "rd" not in hider_of(['pass"wörd'])(printed)
+
+
+@pytest.mark.parametrize("double", ["&quot;", "&#34;", "&#x22;", '"'])
+@pytest.mark.parametrize("single", ["&#x27;", "&#39;", "&#039;", "&apos;", "'"])
+def test_a_secret_is_hidden_however_a_page_writes_its_quotes(double: str, single: str) -> None:
+    assert hider_of(['it\'s <my> "key"'])(f"it{single}s &lt;my&gt; {double}key{double}!") == "***!"
+
+
+@pytest.mark.parametrize(
+    ("cut", "shown"),
+    [
+        ("sk-very/quiet\nend", "***\nend"),
+        ("/quiet\nend", "***\nend"),
+        ("t, end", "***, end"),
+        ("2Fquiet\nend", "***\nend"),
+        ("\ufffd\ufffdtéquiet end sk-very/quiet", "*** end ***"),
+        ("other-secret end", "*** end"),  # its first letter is the last one of another
+        ("nothing sk-very/quiet", "nothing ***"),
+        ("", ""),
+    ],
+)
+def test_the_end_of_a_secret_at_a_cut_is_hidden(cut: str, shown: str) -> None:
+    assert hider_of(["sk-very/quiet", "étéquiet", "other-secret", "a-key-too"]).in_cut(cut) == shown
+
+
+def test_the_end_of_a_secret_in_a_long_log_is_found_in_a_moment() -> None:
+    hide = hider_of(["\n".join(f"line {line} of key {key}" for line in range(600)) for key in range(100)])
+    before_s = time.process_time()
+
+    assert hide.in_cut("f key 99\n" + "step 1 loss 0.5\n" * 2000).startswith("***\nstep 1")
+    assert time.process_time() - before_s < 2
 
 
 @pytest.mark.parametrize("value", ['"', "'", "&", "é", "  ", " " * 6, "\n\t\n", "a&b", "[]\n{}", "é\né\n"])

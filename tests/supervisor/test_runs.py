@@ -600,6 +600,7 @@ def test_secrets_are_in_the_environment_and_on_no_disk(make_attempt: MakeAttempt
         ("sys.exit(f'no such key: {key}')", "no such key: ***"),
         ("{}[lines]", "KeyError: '***'"),
         ("print('invalid token', lines.split()[1])\nsys.exit(3)", "Its log says: invalid token ***."),
+        ("print(key + 'x' * 8180)\nsys.exit(3)", "Its log says: ***x"),
         ("print('level', os.environ['LEVEL'], 'is unknown')\nsys.exit(3)", "level 3 is unknown"),
     ],
 )

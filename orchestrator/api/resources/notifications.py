@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, StrictStr
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
+from orchestrator.facts.record import Fact, Facts
 from orchestrator.models import NoticeTarget
 from orchestrator.people.notices import targets
 
@@ -23,6 +24,8 @@ class NoticeTargetOut(BaseModel):
     created_at: datetime
     last_sent_at: datetime | None
     last_error: str | None = Field(description="of the newest notification; null: it arrived")
+    last_error_code: str = Field(description="the same for programs; empty: it arrived")
+    last_error_facts: Facts = Field(description="what last_error is made of")
 
 
 class NoticeTargetIn(Body):
@@ -70,4 +73,6 @@ def _show(target: NoticeTarget) -> NoticeTargetOut:
         created_at=target.created_at,
         last_sent_at=target.last_sent_at,
         last_error=target.last_error or None,
+        last_error_code=Fact.read(target.last_why).code,
+        last_error_facts=dict(Fact.read(target.last_why).facts),
     )

@@ -4,14 +4,16 @@ What an archive says of its members is not trusted: only regular files are writt
 lead to, and nothing is written outside the folder.
 """
 
+import bisect
 import hashlib
+import itertools
 import lzma
 import os
 import posixpath
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,7 +22,16 @@ from typing import IO
 from orchestrator.jobs.data.causes import CannotFetch
 
 READ_BYTES = 4 * 1024**2
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
+DEEPEST_LINKS = 40  # through one another, as in the kernel
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    ValueError,  # of names that are not UTF-8, and of sparse files
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ class Unpacking:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if target.startswith("/") or place.startswith("../") or place == "..":
             raise _refused(f"its link {path[:100]!r} leads out of it")
+        if path not in self.links:
+            self._check_count(len(self.links))
         self.links[path] = place
 
     def _write(self, path: str, content: IO[bytes]) -> None:
@@ -118,14 +131,27 @@ class Unpacking:
 
     def _follow_links(self) -> None:
         """Put hard links where the archive has links to its files or folders; a link to nothing is left out."""
-        pending = dict(self.links)
-        while pending:  # a link may lead through another one, which is there after it was followed
-            shown = {path: list(self._places(target, path)) for path, target in pending.items()}
+        pending = self._ends_of_links()
+        for _ in range(
+            DEEPEST_LINKS
+        ):  # a link may lead through another one, which is there after it was followed
+            shown = self._shown(pending)
             if not any(shown.values()):
                 break
             for source, place in (pair for pairs in shown.values() for pair in pairs):
                 self._link(source, place)
             pending = {path: target for path, target in pending.items() if not shown[path]}
+
+    def _shown(self, pending: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+        """The files that each link shows now; links to one folder must not fill the memory with them."""
+        names, shown = sorted(self.files), {}
+        room = self.most_files - len(self.files)
+        for path, target in pending.items():
+            shown[path] = list(itertools.islice(self._places(names, target, path), room + 1))
+            room -= len(shown[path])
+            if room < 0:
+                raise self._too_many()
+        return shown
 
     def _link(self, source: str, place: str) -> None:
         if place in self.files:
@@ -136,27 +162,46 @@ class Unpacking:
         found = self.files[source]
         self.files[place] = Unpacked(place, found.size_bytes, found.sha256)
 
-    def _check_count(self) -> None:
-        if len(self.files) >= self.most_files:
-            raise CannotFetch("quota", f"It has more than the {self.most_files:,} files that are unpacked.")
+    def _check_count(self, more: int = 0) -> None:
+        if len(self.files) + more >= self.most_files:
+            raise self._too_many()
 
-    def _places(self, target: str, path: str) -> Iterator[tuple[str, str]]:
-        """The files that a link shows, and where it shows them."""
-        target = self._end_of(target)
+    def _too_many(self) -> CannotFetch:
+        return CannotFetch("quota", f"It has more than the {self.most_files:,} files that are unpacked.")
+
+    def _places(self, names: list[str], target: str, path: str) -> Iterator[tuple[str, str]]:
+        """The files that a link shows, and where it shows them.
+
+        Args:
+            names: of all files, sorted: those of a folder stand together.
+        """
         if target in self.files:
-            yield target, path
+            if path not in self.files:
+                yield target, path
             return
-        for source in self.files:
-            if source.startswith(f"{target}/") and not path.startswith(f"{target}/"):
-                yield source, f"{path}{source.removeprefix(target)}"
-
-    def _end_of(self, target: str) -> str:
-        """Where a chain of links ends; a circle ends anywhere."""
-        for _ in self.links:
-            if target not in self.links:
+        folder = f"{target}/"
+        if path.startswith(folder):
+            return
+        for source in itertools.islice(names, bisect.bisect_left(names, folder), None):
+            if not source.startswith(folder):
                 break
-            target = self.links[target]
-        return target
+            place = f"{path}{source.removeprefix(target)}"
+            if place not in self.files:
+                yield source, place
+
+    def _ends_of_links(self) -> dict[str, str]:
+        """Where the chain of each link ends; a circle ends anywhere.  Each link is passed once, however long the chains."""
+        ends: dict[str, str] = {}
+        for link in self.links:
+            chain, place = [], link
+            passed: set[str] = set()
+            while place in self.links and place not in ends and place not in passed:
+                chain.append(place)
+                passed.add(place)
+                place = self.links[place]
+            end = ends.get(place, place)
+            ends |= dict.fromkeys(chain, end)
+        return ends
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from orchestrator.spec.packages import read_requirement
 
 _HEADER = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)*?)^# ///[ \t]*$")
 _OPENED = re.compile(r"(?m)^# /// script[ \t]*$")
+LARGEST_CONDA_CHARS = 256 << 10  # YAML is read at some 400 kB a second
 _CONDA_OWN = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
 
 
@@ -38,7 +40,7 @@ def read_file(name: str, read: Read) -> Declared | None:
     if re.fullmatch(r"pylock(\.[^.]+)?\.toml", base):
         return _read_pylock(name, text)
     if base.endswith((".yml", ".yaml")):
-        return _read_conda(name, text)
+        return _read_conda(name, text, read)
     if base.endswith((".txt", ".in")):
         return read_requirements(name, text, read)
     raise refused(
@@ -129,7 +131,7 @@ def _read_uv_lock(name: str, text: str, read: Read) -> Declared:
     return Declared(
         name,
         lines=tuple(_indexes(beside, _toml(beside, project).get("tool"))),
-        lock={"uv.lock": text, "pyproject.toml": project},
+        lock={"uv.lock": text.removeprefix("\ufeff"), "pyproject.toml": project.removeprefix("\ufeff")},
         locked=True,
         requires_python=requires if isinstance(requires, str) else "",
     )
@@ -174,20 +176,41 @@ def _pylock_lines(name: str, package: Any) -> Iterator[str]:
                 called=called[:80],
             )
         ) from None
-    hashes = [
-        f"--hash={kind}:{digest}"
-        for file in (*package.get("wheels", []), *filter(None, [package.get("sdist")]))
-        for kind, digest in (file.get("hashes") or {}).items()
-        if kind in {"sha256", "sha384", "sha512"}
-    ]
-    yield " ".join([f"{line}{marker}", *hashes])
+    yield " ".join([f"{line}{marker}", *_pylock_hashes(name, called, package)])
 
 
-def _read_conda(name: str, text: str) -> Declared | None:
+def _pylock_hashes(name: str, called: str, package: Mapping[str, Any]) -> list[str]:
+    try:
+        found = [
+            (kind, digest)
+            for file in (*package.get("wheels", []), *filter(None, [package.get("sdist")]))
+            for kind, digest in (file.get("hashes") or {}).items()
+            if kind in {"sha256", "sha384", "sha512"}
+        ]
+        # A digest with a line break would begin another line of the list.
+        is_sound = all(re.fullmatch(r"[0-9A-Fa-f]+", digest) for _, digest in found)
+    except (AttributeError, TypeError):  # no table or text, where one belongs
+        found, is_sound = [], False
+    if not is_sound:
+        raise refused(
+            Sentence("{name}: the hashes of {called!r} cannot be read.", name=name, called=called[:80])
+        )
+    return [f"--hash={kind}:{digest}" for kind, digest in found]
+
+
+def _read_conda(name: str, text: str, read: Read) -> Declared | None:
     """The part that pip installs; what conda itself would install is named in a note."""
+    if len(text) > LARGEST_CONDA_CHARS:
+        raise refused(
+            Sentence(
+                "{name} has more than {most:,} characters, too much for a list of packages.",
+                name=name,
+                most=LARGEST_CONDA_CHARS,
+            )
+        )
     try:
         table = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2024-99-99 is a ValueError
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise refused(
@@ -203,7 +226,7 @@ def _read_conda(name: str, text: str) -> Declared | None:
         raise refused(
             Sentence("{name} has no list named dependencies; list packages there, below pip:.", name=name)
         )
-    by_pip = [row for one in listed if isinstance(one, Mapping) for row in one.get("pip") or []]
+    by_pip = [row for one in listed if isinstance(one, Mapping) for row in _pip_rows(name, one)]
     by_conda = [one for one in listed if isinstance(one, str) and not _CONDA_OWN.fullmatch(one.strip())]
     notes: tuple[str, ...] = ()
     if by_conda:
@@ -215,13 +238,25 @@ def _read_conda(name: str, text: str) -> Declared | None:
         )
     if not by_pip:
         return Declared(name, notes=notes) if notes else None
-    found = read_requirements(name, "\n".join(map(str, by_pip)), lambda _: None)
-    return Declared(name, lines=found.lines, constraints=found.constraints, notes=(*notes, *found.notes))
+    found = read_requirements(name, "\n".join(by_pip), read)
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def _pip_rows(name: str, section: Mapping[Any, Any]) -> list[str]:
+    rows = section.get("pip") or []
+    if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
+        raise refused(
+            Sentence(
+                "{name}: list the packages below pip:, each as a text in a line of its own, such as - datasets>=3.",
+                name=name,
+            )
+        )
+    return rows
 
 
 def _toml(name: str, text: str, *, first_line: int = 0) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         if isinstance(error, tomllib.TOMLDecodeError):
             told = re.sub(r"line (\d+)", lambda hit: f"line {int(hit[1]) + first_line}", str(error))

@@ -36,6 +36,7 @@ class _Found:
     constraints: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     prereleases: bool = False
+    taken: set[tuple[str, bool]] = field(default_factory=set)  # files, and whether as constraints
 
 
 def read_requirements(name: str, text: str, read: Read) -> Declared:
@@ -48,7 +49,7 @@ def read_requirements(name: str, text: str, read: Read) -> Declared:
         Malformed: with the file, the line and what it should be.
     """
     found = _Found()
-    _take(found, name, text, read, deep=0)
+    _take(found, name, text, read, (name,))
     return Declared(
         name,
         lines=tuple(found.lines),
@@ -58,11 +59,13 @@ def read_requirements(name: str, text: str, read: Read) -> Declared:
     )
 
 
-def _take(found: _Found, name: str, text: str, read: Read, *, deep: int, constrains: bool = False) -> None:
+def _take(
+    found: _Found, name: str, text: str, read: Read, chain: tuple[str, ...], *, constrains: bool = False
+) -> None:
     for number, line in _logical_lines(text):
         where = f"{name}, line {number}"
         if line.startswith("-"):
-            _take_option(found, name, where, line, read, deep)
+            _take_option(found, name, where, line, read, chain)
         elif _LOCAL.match(line):
             found.notes.append(_left_out(where, line))
         else:
@@ -85,12 +88,12 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, begun.strip()
 
 
-def _take_option(found: _Found, name: str, where: str, line: str, read: Read, deep: int) -> None:
+def _take_option(found: _Found, name: str, where: str, line: str, read: Read, chain: tuple[str, ...]) -> None:
     matched = _OPTION.fullmatch(line) or _OPTION.fullmatch(f"{line[:2]} {line[2:]}")
     option, value = (matched[1], (matched[2] or "").strip()) if matched else (line, "")
     option = _LONG.get(option, option)
     if option in {"--requirement", "--constraint"}:
-        _take_file(found, name, where, value, read, deep, constrains=option == "--constraint")
+        _take_file(found, name, where, value, read, chain, constrains=option == "--constraint")
     elif option in _SOURCES:
         found.lines.append(f"{option} {_address(where, value)}")
     elif option == "--pre":
@@ -110,7 +113,7 @@ def _take_option(found: _Found, name: str, where: str, line: str, read: Read, de
 
 
 def _take_file(
-    found: _Found, name: str, where: str, value: str, read: Read, deep: int, *, constrains: bool
+    found: _Found, name: str, where: str, value: str, read: Read, chain: tuple[str, ...], *, constrains: bool
 ) -> None:
     path = posixpath.normpath(PurePosixPath(name).parent / value)
     text = read(path)
@@ -123,7 +126,7 @@ def _take_file(
                 name=name,
             )
         )
-    if deep >= MOST_DEEP:
+    if len(chain) > MOST_DEEP or path in chain:
         raise refused(
             Sentence(
                 "{where}: files refer to one another more than {most_deep} deep; do they form a circle?",
@@ -131,7 +134,10 @@ def _take_file(
                 most_deep=MOST_DEEP,
             )
         )
-    _take(found, path, text, read, deep=deep + 1, constrains=constrains)
+    # Files that name one another several times each would be read 40 ** 10 times.
+    if (path, constrains) not in found.taken:
+        found.taken.add((path, constrains))
+        _take(found, path, text, read, (*chain, path), constrains=constrains)
 
 
 def _address(where: str, value: str) -> str:

@@ -12,6 +12,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError, Sentence
+from orchestrator.facts.events import NoticeFact
+from orchestrator.facts.record import Fact, fact
 from orchestrator.models import Notice, NoticeTarget
 from orchestrator.people import secrets
 from orchestrator.people.notices.post import NoticeAnswer, NoticeRequest
@@ -31,11 +33,11 @@ def deliver_due(now: datetime) -> int:
 def deliver(notice: Notice) -> bool:
     """Send one notification now and record the result on it and its target."""
     target = notice.target
-    error = _send(target, notice.title, notice.body)
+    why = _send(target, notice.title, notice.body)
     now = timezone.now()
-    if error is None:
+    if why is None:
         Notice.objects.filter(pk=notice.pk).update(sent_at=now, next_try_at=None, tries=notice.tries + 1)
-        NoticeTarget.objects.filter(pk=target.pk).update(last_sent_at=now, last_error="")
+        NoticeTarget.objects.filter(pk=target.pk).update(last_sent_at=now, last_why={})
         return True
     more = (
         AGAIN_AFTER_S[notice.tries]
@@ -45,24 +47,24 @@ def deliver(notice: Notice) -> bool:
     Notice.objects.filter(pk=notice.pk).update(
         tries=notice.tries + 1, next_try_at=None if more is None else now + timedelta(seconds=more)
     )
-    NoticeTarget.objects.filter(pk=target.pk).update(last_error=error[:300])
+    NoticeTarget.objects.filter(pk=target.pk).update(last_why=why.as_json())
     return False
 
 
-def _send(target: NoticeTarget, title: str, body: str) -> str | None:
+def _send(target: NoticeTarget, title: str, body: str) -> Fact | None:
     """Send to a target; returns why it failed, or None."""
     try:
         url = secrets.open_sealed(target.sealed)
     except secrets.SecretLost:
-        return "This address can no longer be decrypted, because its key was lost. Add it again."
-    return post(url, title=title, body=body).error
+        return fact(NoticeFact.KEY_LOST)
+    return post(url, title=title, body=body).why
 
 
 class Posted(NamedTuple):
     """What came of an address."""
 
     shown: str  # the address without secrets; empty where it is refused
-    error: Sentence | None
+    why: Fact | None  # it is refused, or nothing arrived
 
 
 def post(url: str, *, title: str | None = None, body: str = "") -> Posted:
@@ -90,13 +92,12 @@ def post(url: str, *, title: str | None = None, body: str = "") -> Posted:
         )
         answer: NoticeAnswer = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return Posted("", Sentence("No answer within {within_s:.0f} s.", within_s=PATIENCE_S))
+        return Posted("", fact(NoticeFact.NO_ANSWER, within_s=PATIENCE_S))
     except (subprocess.CalledProcessError, OSError, ValueError) as error:
         raise OrchestratorError(
             Sentence("Notifications cannot be sent: {error}.", error=type(error).__name__)
         ) from error
-    why = answer.get("error")
-    return Posted(answer.get("shown", ""), None if why is None else Sentence.read(why))
+    return Posted(answer.get("shown", ""), Fact.read(answer.get("error")) or None)
 
 
 def full_address(url: str) -> str:

@@ -8,10 +8,10 @@ import importlib
 import json
 import logging
 import sys
-from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from orchestrator.exceptions import Sentence
+from orchestrator.facts.events import NoticeFact
+from orchestrator.facts.record import Fact, FactRecord, fact
 from orchestrator.people.notices.reach import destination_of, guard_sockets, is_public
 
 # Services with a fixed host, or with TLS to a given host. None that act on this machine.
@@ -47,7 +47,6 @@ SECURE = frozenset(
 )
 # The same without TLS: only for hosts that the operator allows.
 PLAIN = frozenset(["json", "form", "xml", "mmost", "rocket", "matrix", "gotify", "signal"])
-NO_ADDRESS = Sentence("This is not an address for notifications. See the list of services in the docs.")
 
 
 class NoticeRequest(TypedDict):
@@ -63,7 +62,7 @@ class NoticeAnswer(TypedDict, total=False):
     """What the program answers."""
 
     shown: str  # the address without secrets
-    error: Mapping[str, Any]  # a sentence, as ``Sentence.as_json`` gives it
+    error: FactRecord  # a NoticeFact
 
 
 def main() -> int:
@@ -80,10 +79,10 @@ def _answer(request: NoticeRequest) -> NoticeAnswer:
     url, allowed = str(request["url"]), [str(host).lower() for host in request["allowed"]]
     scheme = url.partition("://")[0].lower()
     if scheme not in SECURE | PLAIN:
-        return {"error": NO_ADDRESS.as_json()}
+        return {"error": fact(NoticeFact.NO_ADDRESS).as_json()}
     service = apprise.Apprise.instantiate(url)
     if service is None:
-        return {"error": NO_ADDRESS.as_json()}
+        return {"error": fact(NoticeFact.NO_ADDRESS).as_json()}
     probe = apprise.Apprise.instantiate(url)  # a second instance: a service waits between two messages
     host, addresses = destination_of(lambda: probe.notify(title="A test", body="A test"))
     if host.lower() not in allowed and (error := _why_not(scheme, service, host, addresses, url)):
@@ -97,23 +96,19 @@ def _answer(request: NoticeRequest) -> NoticeAnswer:
     if sent:
         return {"shown": shown}
     reason = lines[-1].partition(" - ")[2] or lines[-1] if lines else ""
-    error = (
-        Sentence("The service answered: {reason}", reason=reason[:300])
-        if reason
-        else Sentence("The service gave no reason.")
-    )
+    error = fact(NoticeFact.REFUSED, reason=reason[:300]) if reason else fact(NoticeFact.NO_REASON)
     return {"shown": shown, "error": error.as_json()}
 
 
-def _why_not(scheme: str, service: Any, host: str, addresses: list[str], url: str) -> Sentence | None:
+def _why_not(scheme: str, service: Any, host: str, addresses: list[str], url: str) -> Fact | None:
     """Why an address may not be used."""
     if not all(map(is_public, addresses)):
-        return Sentence("{host} is inside this network. Ask the server's operator to allow it.", host=host)
+        return fact(NoticeFact.INSIDE_NETWORK, host=host)
     # Without a host, ntfy:// uses the public service, encrypted.
     if scheme in PLAIN or (scheme == "ntfy" and service.mode == "private"):
-        return Sentence("{scheme}:// is not encrypted. Use {scheme}s://.", scheme=scheme)
+        return fact(NoticeFact.NOT_ENCRYPTED, scheme=scheme)
     if not addresses and host and host.lower() in url.lower():  # a fixed service may be down for a while
-        return Sentence("The host {host} cannot be found.", host=host)
+        return fact(NoticeFact.HOST_UNKNOWN, host=host)
     return None
 
 

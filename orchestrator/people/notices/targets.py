@@ -11,6 +11,7 @@ from orchestrator.exceptions import Malformed, Sentence
 from orchestrator.models import Notice, NoticeTarget, Occasion
 from orchestrator.people import secrets
 from orchestrator.people.notices import delivery
+from orchestrator.sentences.notices import sentence_for
 
 LONGEST_ADDRESS = 1000
 # Ways to notify people, in the order of the form, which has the words.
@@ -33,8 +34,9 @@ def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTar
     """
     _check(user, url, occasions)
     answer = delivery.post(url)
-    if answer.error:
-        raise Malformed(answer.error, fields={"url": [answer.error]})
+    if answer.why:
+        refusal = sentence_for(answer.why)
+        raise Malformed(refusal, fields={"url": [refusal]})
     shown = url if url.startswith("email:") else answer.shown
     return NoticeTarget.objects.create(
         user_id=user.pk,

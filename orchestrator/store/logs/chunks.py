@@ -1,7 +1,7 @@
 """Reads logs by byte offset, with the holes that the log cap left."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.store.files.untrusted import open_plain
@@ -24,6 +24,7 @@ class LogChunk:
     data: bytes
     size: int
     dropped_bytes: int = 0
+    is_cut: bool = False  # of ``read_tail``: begins within a line
 
 
 def read_log(path: Path, offset: int, limit_bytes: int, *, whole_lines: bool = False) -> LogChunk:
@@ -76,7 +77,7 @@ def read_tail(path: Path, lines: int, limit_bytes: int = TAIL_BYTES) -> LogChunk
     for _ in range(lines):
         at = chunk.data.rfind(b"\n", 0, at)
         if at < 0:
-            return chunk
+            return replace(chunk, is_cut=chunk.offset > 0)
     data = chunk.data[at + 1 :]
     return LogChunk(chunk.next_offset - len(data), chunk.next_offset, data, chunk.size, chunk.dropped_bytes)
 

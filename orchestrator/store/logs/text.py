@@ -27,6 +27,16 @@ def display_text(data: bytes) -> str:
     become U+FFFD.  A line overwritten by carriage returns shows its last state.  Lines are split at 16 Ki
     characters.
     """
+    return split_long_lines(plain_text(data))
+
+
+def split_long_lines(text: str) -> str:
+    """A text whose lines are split at 16 Ki characters."""
+    return LONG_LINE.sub(lambda match: match[0] + "\n", text)
+
+
+def plain_text(data: bytes) -> str:
+    """The same text with its lines as long as they are, in which a value can be found whole."""
     text = data.decode("utf-8", "replace")
     if "\x1b" in text:
         text = ESCAPES.sub(_keep_colour, FIRST_COLUMN.sub("\r", text))
@@ -34,7 +44,7 @@ def display_text(data: bytes) -> str:
     if "\r" in text:
         text = re.sub(r"\r+(?=\n|$)", "", text)
         text = OVERWRITTEN.sub("", text)
-    return LONG_LINE.sub(lambda match: match[0] + "\n", text)
+    return text
 
 
 def _keep_colour(match: re.Match[str]) -> str:
