@@ -75,9 +75,10 @@ def _advance(sweep_id: UUID) -> None:
     sweep = Sweep.objects.select_related("owner").get(pk=sweep_id)
     for trial in open_trials(sweep, *OPEN):
         if trial.state == TrialState.PAUSED:
-            if not trial.job.is_final:
+            if not trial.job.is_final and (trial.job.state == JobState.HELD or trial.job.hold_wanted):
                 continue
-            set_state(trial, TrialState.RUNNING)  # it ended in the moment in which it was to stop
+            # It ended in the moment in which it was to stop, or a person released its job.
+            set_state(trial, TrialState.RUNNING, target=next_rung(rungs_of(sweep), trial.target or 0))
         _observe(sweep, trial)
     if sweep.state == SweepState.RUNNING:
         _begin_and_resume(sweep)
@@ -245,13 +246,14 @@ def _resume_one(sweep: Sweep) -> bool:
 def _begin_one(sweep: Sweep) -> bool:
     """Submit the next trial; False without another, which ends the sweep once its trials have ended."""
     trials = SweepTrial.objects.filter(sweep=sweep)
-    if sweep.max_trials is not None and trials.filter(lost=False).count() >= sweep.max_trials:
+    counted = trials.filter(lost=False).count()
+    if sweep.max_trials is not None and counted >= sweep.max_trials:
         _end_when_idle(sweep, fact(SweepFact.TRIALS_SPENT, trials=sweep.max_trials))
         return False
     number = trials.count()
     suggested = suggest(search_of(sweep), history_of(sweep), number)
     if suggested is None:
-        _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=number))
+        _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=counted))
         return False
     return _submit(sweep, number, suggested)
 
