@@ -1,5 +1,6 @@
 """The controller against a real database: trials are jobs, and nothing happens twice however often it is asked."""
 
+import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -619,3 +620,54 @@ def test_a_sweep_that_is_asked_for_again_and_again_lets_other_work_go_first(
 
     assert len(looks) == controller.LOOKS_AT_ONCE
     assert sent.count(str(sweep.pk)) == 1
+
+
+def test_a_point_that_a_fault_of_the_machine_took_is_tried_again_by_a_grid(make_sweep, play):
+    trials = play(make_sweep(set=["wd=0,0.1"], sampler="grid", max_width=1))
+    fail(trials, 0, "", ExitKind.INFRA)
+    for number in (1, 2):
+        trials.advance()
+        trials.start(number)
+        trials.report(number, 1.0, *range(1, 19))
+        trials.end(number)
+    trials.advance()
+
+    assert sorted(trial.settings["wd"] for trial in SweepTrial.objects.filter(lost=False)) == [0, 0.1]
+
+
+def test_a_trial_that_a_person_released_trains_to_its_next_rung(make_sweep, play):
+    trials = play(make_sweep(max_width=2))
+    for number, value in enumerate([1.0, 3.0]):
+        trials.advance()
+        trials.start(number)
+        trials.keep_checkpoint(number, 1)
+        trials.report(number, value, 1)
+    trials.advance()
+    trials.end(1, ExitKind.PREEMPTED)
+    assert trials.state(1) == ("paused", "held")
+
+    lifecycle.release(trials.job(1), by="ada")
+    trials.start(1)
+    trials.advance()
+
+    assert trials.state(1) == ("running", "running")
+    assert SweepTrial.objects.get(number=1).target == 3
+
+
+def test_a_long_new_name_does_not_end_a_sweep(ada, make_sweep, play):
+    trials = play(make_sweep())
+    creation.update(ada, trials.sweep, {"name": "n" * 200})
+
+    trials.advance()
+
+    assert trials.sweep.state == SweepState.RUNNING, say_json(trials.sweep.why)
+    assert trials.job(0).name == f"{'n' * 180} [0]"
+
+
+def test_a_negative_value_is_no_option_for_the_script(make_sweep, play):
+    trials = play(make_sweep(set=["x=-1e-4..-1e-5"]))
+    trials.advance()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--x", type=float)
+
+    assert -1e-4 <= parser.parse_args(trials.job(0).spec.args).x <= -1e-5
