@@ -218,7 +218,7 @@ def test_the_form_takes_yaml(reader, ada, make_device):
         **FORM,
         "space_name": "",
         "space_values": "",
-        "yaml": "lr: {type: float, low: 1.0e-5, high: 0.1}\n",
+        "yaml": "lr: {type: float, low: 1e-5, high: 0.1}\n",
     }
 
     reader(ada).post(reverse("sweep-new"), {**form, "file": script()})
