@@ -18,9 +18,12 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.submission import clones
 from orchestrator.models import (
+    AdminState,
     Attempt,
     Checkpoint,
+    Device,
     ExitKind,
+    Health,
     Job,
     JobState,
     MemberRole,
@@ -128,8 +131,6 @@ class Trials:
 
 @pytest.fixture
 def play(home) -> Callable[[Sweep], Trials]:
-    from orchestrator.models import Device
-
     return lambda sweep: Trials(sweep, home, list(Device.objects.order_by("index")))
 
 
@@ -671,3 +672,33 @@ def test_a_negative_value_is_no_option_for_the_script(make_sweep, play):
     parser.add_argument("--x", type=float)
 
     assert -1e-4 <= parser.parse_args(trials.job(0).spec.args).x <= -1e-5
+
+
+@pytest.mark.parametrize("away", [{"health": Health.MISSING}, {"admin_state": AdminState.DISABLED}], ids=str)
+def test_a_sweep_outlives_devices_that_are_away_for_a_while(make_sweep, play, away):
+    trials = play(make_sweep(max_width=2))
+    trials.advance()
+    trials.start(0)
+    before = {field: getattr(Device.objects.first(), field) for field in away}
+    Device.objects.update(**away)
+    trials.advance()
+
+    assert (trials.sweep.state, SweepTrial.objects.count()) == (SweepState.RUNNING, 1), say_json(
+        trials.sweep.why
+    )
+    assert trials.state(0) == ("running", "running")
+
+    Device.objects.update(**before)
+    trials.advance()
+    assert SweepTrial.objects.count() == 2
+
+
+def test_a_sweep_whose_pool_has_too_few_devices_for_good_says_so(make_sweep, play):
+    trials = play(make_sweep(max_width=2, job={**BODY["job"], "gpus": 4}))
+    trials.advance()
+    Device.objects.filter(index=3).delete()
+    lifecycle.cancel(trials.job(0), by="ada")
+    trials.advance()
+
+    assert trials.sweep.state == SweepState.FAILED
+    assert "4 were asked for" in say_json(trials.sweep.why)
