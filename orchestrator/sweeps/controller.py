@@ -112,7 +112,7 @@ def _observe(sweep: Sweep, trial: SweepTrial) -> None:
     curve, *others = observing.curves_of(sweep, job)
     if job.state == JobState.SUCCEEDED and sweep.longest is None and curve.last_step is not None:
         change(sweep, longest=max(1, curve.last_step))
-    for rung in _reached(sweep, trial, curve):
+    for rung in _reached(sweep, trial, [curve, *others]):
         further = [one.value_at(rung, sweep.window) for one in others]
         if not _tell(sweep, trial, rung, curve.value_at(rung, sweep.window), further):
             return
@@ -120,13 +120,18 @@ def _observe(sweep: Sweep, trial: SweepTrial) -> None:
         _take_end(sweep, trial, [curve, *others])
 
 
-def _reached(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> list[int]:
-    """The rungs that a trial has reached and not yet told; a whole training that was shorter counts for its end."""
-    if curve.last_step is None:
+def _reached(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) -> list[int]:
+    """The rungs that a trial has reached and not yet told; a whole training that was shorter counts for its end.
+
+    While it trains, all its metrics have to be there: some scripts report one of them after the last step.
+    """
+    steps = [curve.last_step for curve in (curves[:1] if trial.job.is_final else curves)]
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps):
         return []
     told = set(RungReport.objects.filter(trial=trial).values_list("rung", flat=True))
     is_whole = trial.job.state == JobState.SUCCEEDED
-    return [rung for rung in rungs_of(sweep) if rung not in told and (is_whole or curve.last_step >= rung)]
+    return [rung for rung in rungs_of(sweep) if rung not in told and (is_whole or min(known) >= rung)]
 
 
 def _tell(

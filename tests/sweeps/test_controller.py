@@ -496,6 +496,19 @@ def test_several_metrics_are_told_together_and_no_trial_is_stopped_early(make_sw
     assert trials.sweep.state == SweepState.ENDED
 
 
+def test_a_metric_that_comes_after_the_last_step_counts(make_sweep, play):
+    trials = play(make_sweep(**SEVERAL))
+    trials.advance()
+    trials.start(0)
+    trials.report(0, 1.0, *range(1, 19))
+    trials.advance()
+    trials.report_all(0, {"val/loss": 1.0, "params": 0.9}, 18)
+    trials.end(0)
+    trials.advance()
+
+    assert list(RungReport.objects.values_list("rung", "value", "further")) == [(18, 1.0, [0.9])]
+
+
 def test_a_further_metric_that_never_comes_is_told_with_the_names_that_came(make_sweep, play):
     trials = play(make_sweep(**SEVERAL))
     trials.advance()
