@@ -335,6 +335,33 @@ def test_three_equal_errors_in_a_row_stop_the_sweep(make_sweep, play):
     )
 
 
+def test_three_trials_that_run_out_of_time_without_a_value_stop_the_sweep(make_sweep, play):
+    trials = play(make_sweep(max_width=1))
+    for number in range(3):
+        trials.advance()
+        trials.start(number)
+        trials.end(number, ExitKind.TIMEOUT)
+        trials.advance()
+
+    assert trials.state(2) == ("stopped", "timed_out")
+    assert all(trial.error for trial in SweepTrial.objects.all())
+    assert trials.sweep.state == SweepState.FAILED
+    assert "3 trials in a row failed with the same error" in say_json(trials.sweep.why)
+
+
+def test_trials_that_run_out_of_time_after_a_value_go_on(make_sweep, play):
+    trials = play(make_sweep(max_width=1))
+    for number in range(4):
+        trials.advance()
+        trials.start(number)
+        trials.report(number, 1.0 - number / 10, 1, 2, 3)
+        trials.end(number, ExitKind.TIMEOUT)
+        trials.advance()
+
+    assert trials.sweep.state == SweepState.RUNNING
+    assert SweepTrial.objects.get(number=0).error
+
+
 def test_a_failed_trial_is_told_as_the_worst_value(make_sweep, play):
     trials = play(make_sweep(max_width=1))
     fail(trials, 0, "lr too large")
