@@ -52,9 +52,16 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         from berth.client import BerthError, NotSignedIn
+        from berth.client.connection import MissingField
 
         try:
             return super().invoke(ctx)
+        except MissingField as error:
+            show_error(BerthError(_of_another_version(error)), as_json=_wants_json())
+        except BrokenPipeError:
+            raise  # typer ends the command quietly
+        except OSError as error:
+            show_error(BerthError(_about_a_file(error)), as_json=_wants_json())
         except NotSignedIn as error:
             show_error(_how_to_sign_in(error), as_json=_wants_json())
         except BerthError as error:
@@ -171,6 +178,19 @@ def _hint_of_dashes(error: Any) -> str:
             return f"A program comes after --: berth {shlex.join([*words[:at], '--', *words[at:]])}"
     meant = with_dashes(words, own)
     return f"Arguments of the script come after --: berth {shlex.join(meant)}" if "--" in meant else ""
+
+
+def _of_another_version(error: AttributeError) -> str:
+    return (
+        f"The server's answer has no {error.name!r}. It is of another version than this command ({__version__}); "
+        "install the version of the server, or update the server."
+    )
+
+
+def _about_a_file(error: OSError) -> str:
+    """What the system said about a file or folder here."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}." if error.filename is not None else f"{reason}."
 
 
 def _how_to_sign_in(error: "BerthError") -> "BerthError":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from berth.arguments import WrongUse
 from berth.cli.printing import remark
-from berth.client import FINAL_STATES, WAITING_STATES, Berth, BerthError, Conflict, Job, NotFound
+from berth.client import FINAL_STATES, WAITING_STATES, Berth, BerthError, Conflict, Job, NotFound, Refused
 
 SHORTEST_PART = 4  # the server looks for parts of ids from here on
 UNFINISHED = ("queued", "held", "starting", "running", "stopping", "backoff", "unknown")
@@ -31,12 +31,17 @@ def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Jo
         NotFound: no job of the caller's fits.
         Conflict: several jobs fit.
     """
-    if len(text) >= SHORTEST_PART:
-        try:
-            return berth.job(text)
-        except NotFound:
-            pass
+    by_id, refusal = _by_id(berth, text)
+    if by_id is not None and (states is None or len(text) >= len(by_id.short_id)):
+        return by_id
     named = [job for job in berth.jobs(q=text, state=states, limit=500) if job.name == text] if text else []
+    if by_id is not None:  # a short part of an id may be a job's name as well, such as 2024 or face
+        others = [job for job in named if job.id != by_id.id]
+        if not others:
+            return by_id
+        named = [by_id, *others]
+    if refusal is not None and not named:
+        raise refusal
     if named and states is None:
         return named[0]
     if not named and 0 < len(text) < SHORTEST_PART:  # parts of ids that the server does not look for
@@ -49,6 +54,18 @@ def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Jo
     if states is not None:
         return find_job(berth, text)  # in another state: the server explains what that means for the command
     raise NotFound(f"There is no job {text!r}, or it is not yours to see; `berth ps` lists yours.")
+
+
+def _by_id(berth: Berth, text: str) -> tuple[Job | None, Refused | None]:
+    """The job with this id or part of it; or why the server chose none of several."""
+    if len(text) < SHORTEST_PART:
+        return None, None
+    try:
+        return berth.job(text), None
+    except NotFound:
+        return None, None
+    except Refused as error:
+        return None, error
 
 
 def my_jobs(berth: Berth, states: Sequence[str] | None = None, limit: int = 50) -> list[Job]:

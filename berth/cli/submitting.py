@@ -50,6 +50,8 @@ def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str
     Raises:
         WrongUse: nothing says what to run, or the current folder is a home folder.
     """
+    if code == "":  # an empty variable of a shell must not upload the folder
+        raise WrongUse("The name of the script is empty; name a script, an archive or a folder.")
     starts = [name for name in STARTS if spec.get(name)]
     if words and not starts and (code is None or _is_command(code, spec, words)):
         spec["command"] = list(words)

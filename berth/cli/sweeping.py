@@ -72,10 +72,14 @@ def read_stop_when(text: str | None) -> Fields:
     if text is None:
         return {}
     gain, _, time = text.partition(" in ")
+    wrong = WrongUse(f"{text!r} is no rule; give a gain and device time, such as '0.001 in 10h'.")
     try:
-        return {"stop_when": {"gain": float(gain), "device_hours": duration_s(time.strip()) / 3600}}
+        rule = {"gain": float(gain), "device_hours": duration_s(time.strip()) / 3600}
     except (ValueError, WrongUse):
-        raise WrongUse(f"{text!r} is no rule; give a gain and device time, such as '0.001 in 10h'.") from None
+        raise wrong from None
+    if not all(map(math.isfinite, rule.values())):
+        raise wrong
+    return {"stop_when": rule}
 
 
 def read_changes(sweep: str | None, budget: Sequence[str], width: str | None) -> Fields:
@@ -106,18 +110,29 @@ def _read_budget(text: str) -> dict[str, float]:
 
 
 def _read_file(path: Path) -> Any:
+    value = _parse_file(path)
     try:
-        text = path.read_text()
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise WrongUse(f"{path} has a value that JSON does not have: {error}.") from None
+    return value
+
+
+def _parse_file(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".json":
             return json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WrongUse(f"{path} cannot be read: {error}.") from None
     try:
         import yaml
+
+        from berth.space_yaml import read_yaml
     except ImportError:
         raise WrongUse(f"Reading {path} needs PyYAML; install it, or write the space as JSON.") from None
     try:
-        return yaml.safe_load(text)
+        return read_yaml(text)
     except yaml.YAMLError as error:
         raise WrongUse(f"{path} is not YAML: {error}.") from None
 
@@ -201,6 +216,12 @@ def best_trials(berth: Berth, text: str | None, count: int) -> tuple[Sweep, list
     return sweep, sorted(trials, key=lambda trial: _best_value(sweep, trial))[:count]
 
 
+def _step_of(trial: Trial, value: float) -> int | None:
+    """The rung of the best value, which may not be the trial's last one."""
+    rungs = (each["rung"] for each in trial.reports if each["value"] == value)
+    return min(rungs, default=trial.rung)
+
+
 def _best_value(sweep: Sweep, trial: Trial) -> float:
     """The best value of a trial with lower as better; infinite where it has none."""
     sign = -1.0 if sweep.direction == "maximize" else 1.0
@@ -238,7 +259,9 @@ def show_best(sweep: Sweep, trials: Sequence[Trial]) -> None:
         value = sign * _best_value(sweep, trial)
         cells = [safe(_number(trial.settings.get(name))) for name in names]
         values = [_number(value), *(_number(trial.values.get(name)) for name in others)]
-        table.add_row(str(trial.number), trial.state, *values, str(trial.rung), *cells, str(trial.job)[-8:])
+        table.add_row(
+            str(trial.number), trial.state, *values, str(_step_of(trial, value)), *cells, str(trial.job)[-8:]
+        )
     terminal().print(table)
     if others:
         say(f"No other trial beats one of these in all of {safe(', '.join([sweep.metric, *others]))}.")

@@ -290,7 +290,8 @@ def moment(text: str | None) -> datetime | None:
 
 
 def _ago(then: datetime) -> float:
-    return (then - datetime.now(tz=UTC)).total_seconds()
+    """Seconds until a moment of the past, so never above 0: this machine's clock may be behind the server's."""
+    return min(0.0, (then - datetime.now(tz=UTC)).total_seconds())
 
 
 def _time(job: Job) -> str:

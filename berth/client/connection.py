@@ -19,7 +19,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 
-from berth.client.errors import BerthError, NotSignedIn, Unreachable, errors_in_words, raise_for_status
+from berth.client.errors import (
+    BerthError,
+    NotSignedIn,
+    Unreachable,
+    errors_in_words,
+    not_berth,
+    raise_for_status,
+    read_json,
+)
 
 DEFAULT_URL = "http://localhost:8265"
 
@@ -55,7 +63,7 @@ class Connection:
         self._http.close()
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None, patience_s: float = 0) -> Any:
-        return self.send("GET", path, params=params, patience_s=patience_s).json()
+        return read_json(self.send("GET", path, params=params, patience_s=patience_s), self.url)
 
     def pages(
         self, path: str, params: Mapping[str, Any] | None = None, *, limit: int | None = None
@@ -67,6 +75,8 @@ class Connection:
         count = 0
         while True:
             page = self.get(path, params=query)
+            if not isinstance(page, dict) or not {"results", "next"} <= page.keys():
+                raise not_berth(self.url)
             for entry in page["results"]:
                 if limit is not None and count >= limit:
                     return
@@ -119,6 +129,10 @@ class Connection:
             return self._http.request(method, path, **options)
 
 
+class MissingField(AttributeError):
+    """An answer does not have a field; the server is of another version, or no Berth."""
+
+
 class Record:
     """An answer: its fields as attributes, those in ``_at`` as datetimes; ``json`` is the raw answer."""
 
@@ -131,7 +145,7 @@ class Record:
 
         def __getattr__(self, name: str) -> Any:
             if name == "json" or name not in self.json:
-                raise AttributeError(f"{type(self).__name__} has no {name!r}")
+                raise MissingField(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
             value = self.json[name]
             if kind := self._parts.get(name):
                 if isinstance(value, list):

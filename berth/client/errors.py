@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -81,6 +82,8 @@ def errors_in_words(url: str, timeout_s: float) -> Iterator[None]:
         ) from error
     except httpx.TransportError as error:
         raise Unreachable(f"The connection to {url} broke ({error}); try again.", code="broken") from error
+    except httpx.DecodingError as error:
+        raise Unreachable(f"The answer of {url} cannot be unpacked ({error}); try again.") from error
     except httpx.InvalidURL as error:
         raise BerthError(f"{url} is not the address of a server: {error}.") from error
 
@@ -93,22 +96,54 @@ def raise_for_status(answer: httpx.Response, url: str) -> httpx.Response:
     """
     if 200 <= answer.status_code < 300:
         if answer.status_code != 204 and answer.headers.get("content-type", "").startswith("text/html"):
-            raise Unreachable(f"What answers at {url} is not a Berth server; check the address.")
+            raise not_berth(url)
         return answer
     problem: Mapping[str, Any] = {}
     if answer.headers.get("content-type", "").startswith("application/problem+json"):
         with contextlib.suppress(ValueError):
-            problem = cast(Mapping[str, Any], answer.json())
+            read = answer.json()
+            problem = read if isinstance(read, dict) else {}
     if not problem and answer.status_code not in _BUSY:
-        raise Unreachable(
-            f"What answers at {url} is not a Berth server (HTTP {answer.status_code}); check the address.",
-            status=answer.status_code,
-        )
+        raise _not_of_berth(answer, url)
+    fields = problem.get("errors")
     default = Refused if answer.status_code < 500 else BerthError
     kind = Unreachable if answer.status_code in _BUSY else _KINDS.get(answer.status_code, default)
     raise kind(
         problem.get("detail") or f"{url} is overloaded (HTTP {answer.status_code}); try again later.",
         status=answer.status_code,
         code=problem.get("code", ""),
-        fields=problem.get("errors"),
+        fields=fields if isinstance(fields, dict) else None,
     )
+
+
+def _not_of_berth(answer: httpx.Response, url: str) -> BerthError:
+    """What another program says at the address, often a proxy before the server."""
+    status = answer.status_code
+    if status == 413:
+        sentence = (
+            f"A proxy before {url} takes no request of this size (HTTP 413); its limit has to be larger."
+        )
+        return Refused(sentence, status=status)
+    to = urlsplit(answer.headers.get("location", ""))
+    if answer.is_redirect and to.scheme in {"http", "https"} and to.hostname:
+        sentence = f"{url} sends to {to.scheme}://{to.netloc} (HTTP {status}); if that is your server, give this address."
+        return Unreachable(sentence, status=status)
+    return not_berth(url, status)
+
+
+def not_berth(url: str, status: int | None = None) -> Unreachable:
+    """The error for an answer that no Berth server gives."""
+    why = f" (HTTP {status})" if status else ""
+    return Unreachable(f"What answers at {url} is not a Berth server{why}; check the address.", status=status)
+
+
+def read_json(answer: httpx.Response, url: str) -> Any:
+    """The JSON of an answer.
+
+    Raises:
+        Unreachable: it has none, so that another program answered.
+    """
+    try:
+        return answer.json()
+    except ValueError:
+        raise not_berth(url) from None

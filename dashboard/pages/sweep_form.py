@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from berth.job_fields import STARTS
+from berth.space_yaml import read_yaml
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit import Code, chosen_data, data_choice, filled, pool_choice, signer, take_code
 from dashboard.parts import forms
@@ -201,7 +202,7 @@ def _read_yaml(form: Filled, text: str) -> JsonObject:
     if not text:
         return {}
     try:
-        space = yaml.safe_load(text)
+        space = read_yaml(text)
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         where = Sentence(" in line {line}", line=place.line + 1) if place else ""

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import Any, TypedDict
 from uuid import UUID
 
-from django.db.models import Count, Max, Min, Sum
+from django.db.models import Count, Max, Min, Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.html import format_html_join
@@ -60,7 +60,7 @@ def _list_rows(page: list[Sweep]) -> list[ListedSweep]:
     """What the list says of each sweep, in a few queries for all of them."""
     trials = SweepTrial.objects.filter(sweep__in=page).values("sweep")
     reports = RungReport.objects.filter(trial__sweep__in=page).values("trial__sweep")
-    sums = trials.annotate(count=Count("pk"), used=Sum("job__attained_gpu_s"))
+    sums = trials.annotate(count=Count("pk", filter=Q(lost=False)), used=Sum("job__attained_gpu_s"))
     ends = reports.annotate(low=Min("value"), high=Max("value"))
     of_trials = {row["sweep"]: row for row in sums}
     values = {row["trial__sweep"]: row for row in ends}
@@ -95,6 +95,7 @@ def sweep(request: HttpRequest, sweep_id: UUID) -> HttpResponse:
     further = [metric.name for metric in goals[1:]]
     front = sweep_rows.front_of(found, rows)
     used_s = used_device_s(found)
+    counted = sum(not row.trial.lost for row in rows)  # in the budget
     context = {
         "nav": "sweeps",
         "sweep": found,
@@ -109,7 +110,8 @@ def sweep(request: HttpRequest, sweep_id: UUID) -> HttpResponse:
         "used_s": used_s,
         "used_percent": _percent(used_s, found.max_device_s),
         "device_hours": None if found.max_device_s is None else round(found.max_device_s / HOUR_S, 4),
-        "trials_percent": _percent(len(rows), found.max_trials),
+        "counted": counted,
+        "trials_percent": _percent(counted, found.max_trials),
         "goals": goals,
         "rungs": ", ".join(words.value(rung) for rung in rungs_of(found)),
         "importance": sweep_rows.shares(found, rows),

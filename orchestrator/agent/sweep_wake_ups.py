@@ -105,8 +105,9 @@ def advance_all(sweeps: list[UUID]) -> None:
 
     try:
         for sweep in sweeps:
-            controller.advance(sweep)
-    except Exception:
-        logger.exception("Advancing a sweep failed; retrying")
+            try:
+                controller.advance(sweep)
+            except Exception:  # must not hold up the other sweeps
+                logger.exception("Advancing sweep %s failed; retrying", sweep)
     finally:
         connection.close()

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
-from orchestrator.exceptions import OrchestratorError, TooMany
+from orchestrator.exceptions import OrchestratorError, TooMany, Unavailable
 from orchestrator.facts.events import SweepFact
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
@@ -19,7 +20,17 @@ from orchestrator.jobs.background import locked
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.live import wakeups
-from orchestrator.models import Job, JobState, RungReport, Sweep, SweepState, SweepTrial
+from orchestrator.models import (
+    AdminState,
+    Device,
+    Health,
+    Job,
+    JobState,
+    RungReport,
+    Sweep,
+    SweepState,
+    SweepTrial,
+)
 from orchestrator.sweeps import observing, pausing
 from orchestrator.sweeps.core.gain import expected_gain
 from orchestrator.sweeps.core.history import TrialState
@@ -44,6 +55,7 @@ from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, ru
 logger = logging.getLogger(__name__)
 
 SAME_ERRORS = 3
+DEVICE_FIELDS = {"gpus", "gpu_memory_gib"}  # of an error that a pool has too few devices
 # Then it goes behind the worker's other tasks: trials may report faster than they are looked at.
 LOOKS_AT_ONCE = 2
 
@@ -75,9 +87,10 @@ def _advance(sweep_id: UUID) -> None:
     sweep = Sweep.objects.select_related("owner").get(pk=sweep_id)
     for trial in open_trials(sweep, *OPEN):
         if trial.state == TrialState.PAUSED:
-            if not trial.job.is_final:
+            if not trial.job.is_final and (trial.job.state == JobState.HELD or trial.job.hold_wanted):
                 continue
-            set_state(trial, TrialState.RUNNING)  # it ended in the moment in which it was to stop
+            # It ended in the moment in which it was to stop, or a person released its job.
+            set_state(trial, TrialState.RUNNING, target=next_rung(rungs_of(sweep), trial.target or 0))
         _observe(sweep, trial)
     if sweep.state == SweepState.RUNNING:
         _begin_and_resume(sweep)
@@ -99,7 +112,7 @@ def _observe(sweep: Sweep, trial: SweepTrial) -> None:
     curve, *others = observing.curves_of(sweep, job)
     if job.state == JobState.SUCCEEDED and sweep.longest is None and curve.last_step is not None:
         change(sweep, longest=max(1, curve.last_step))
-    for rung in _reached(sweep, trial, curve):
+    for rung in _reached(sweep, trial, [curve, *others]):
         further = [one.value_at(rung, sweep.window) for one in others]
         if not _tell(sweep, trial, rung, curve.value_at(rung, sweep.window), further):
             return
@@ -107,13 +120,18 @@ def _observe(sweep: Sweep, trial: SweepTrial) -> None:
         _take_end(sweep, trial, [curve, *others])
 
 
-def _reached(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> list[int]:
-    """The rungs that a trial has reached and not yet told; a whole training that was shorter counts for its end."""
-    if curve.last_step is None:
+def _reached(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) -> list[int]:
+    """The rungs that a trial has reached and not yet told; a whole training that was shorter counts for its end.
+
+    While it trains, all its metrics have to be there: some scripts report one of them after the last step.
+    """
+    steps = [curve.last_step for curve in (curves[:1] if trial.job.is_final else curves)]
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps):
         return []
     told = set(RungReport.objects.filter(trial=trial).values_list("rung", flat=True))
     is_whole = trial.job.state == JobState.SUCCEEDED
-    return [rung for rung in rungs_of(sweep) if rung not in told and (is_whole or curve.last_step >= rung)]
+    return [rung for rung in rungs_of(sweep) if rung not in told and (is_whole or min(known) >= rung)]
 
 
 def _tell(
@@ -157,6 +175,12 @@ def _take_end(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) ->
     elif job.state == JobState.FAILED:
         set_state(trial, TrialState.STOPPED, lost=True, error=observing.error_of(job))
         _stop_on_same_errors(sweep)
+    elif (
+        job.state == JobState.TIMED_OUT
+    ):  # no failure: its values count, and some trainings end by their time
+        set_state(trial, TrialState.STOPPED, error=observing.error_of(job))
+        if not RungReport.objects.filter(trial__sweep=sweep, value__isnull=False).exists():
+            _stop_on_same_errors(sweep)
     else:
         set_state(trial, TrialState.STOPPED)
 
@@ -245,13 +269,14 @@ def _resume_one(sweep: Sweep) -> bool:
 def _begin_one(sweep: Sweep) -> bool:
     """Submit the next trial; False without another, which ends the sweep once its trials have ended."""
     trials = SweepTrial.objects.filter(sweep=sweep)
-    if sweep.max_trials is not None and trials.filter(lost=False).count() >= sweep.max_trials:
+    counted = trials.filter(lost=False).count()
+    if sweep.max_trials is not None and counted >= sweep.max_trials:
         _end_when_idle(sweep, fact(SweepFact.TRIALS_SPENT, trials=sweep.max_trials))
         return False
     number = trials.count()
     suggested = suggest(search_of(sweep), history_of(sweep), number)
     if suggested is None:
-        _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=number))
+        _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=counted))
         return False
     return _submit(sweep, number, suggested)
 
@@ -274,15 +299,24 @@ def _submit(sweep: Sweep, number: int, suggested: Settings) -> bool:
     try:
         spec = spec_of(sweep, number, suggested)
         intake.accept(sweep.owner, spec, uploaded=sweep.bundle, beside=write, continues=True)
-    except TooMany:  # a limit of the owner; later trials may fit
+    except (TooMany, Unavailable):  # a limit of the owner, a disk that is away; later trials may fit
         return False
     except IntegrityError:
         logger.warning("%s has its trial %d already; another process was first.", sweep, number)
         return False
     except OrchestratorError as error:
+        if _waits_for_devices(sweep, error):
+            return False
         end(sweep, SweepState.FAILED, fact(SweepFact.CANNOT_SUBMIT, problem=str(error)))
         return False
     return True
+
+
+def _waits_for_devices(sweep: Sweep, error: OrchestratorError) -> bool:
+    """Whether the pool lacks devices for a trial only because some of its own are away for now."""
+    is_away = Q(health=Health.MISSING) | Q(admin_state=AdminState.DISABLED)
+    asked_too_much = bool(DEVICE_FIELDS & error.fields.keys())
+    return asked_too_much and Device.objects.filter(is_away, pool=sweep.pool_id).exists()
 
 
 def _end_when_idle(sweep: Sweep, why: Fact) -> None:

@@ -20,7 +20,7 @@ from orchestrator.jobs.submission import checks, intake
 from orchestrator.jobs.submission.code import Upload, store_code
 from orchestrator.jobs.submission.repeated_requests import Answer, Request
 from orchestrator.live import wakeups
-from orchestrator.models import Sweep, SweepState
+from orchestrator.models import SETTINGS_VARIABLE, Sweep, SweepState
 from orchestrator.people import rights
 from orchestrator.spec.field_types import why_not_a_variable
 from orchestrator.spec.job_spec import JobSpec
@@ -30,7 +30,7 @@ from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.ready import flags_of
 from orchestrator.sweeps.core.space import MOST_GRID_POINTS, Space, WrongSpace
 from orchestrator.sweeps.ending import change as change_columns
-from orchestrator.sweeps.handing_over import example, fill, placeholders, variable_of
+from orchestrator.sweeps.handing_over import LONGEST_NAME, example, fill, placeholders, variable_of
 from orchestrator.sweeps.learning import choose_earlier
 
 # Of the cube that is searched, with one for each choice. SciPy makes Sobol points of at most 21,201 columns.
@@ -116,7 +116,7 @@ def _row(user: AbstractBaseUser, spec: SweepSpec, space: Space, job: JobSpec, sh
     return Sweep(
         owner_id=user.pk,
         pool_id=job.pool,
-        name=(spec.name or f"{job.started_as} sweep")[:180],
+        name=(spec.name or f"{job.started_as} sweep")[:LONGEST_NAME],
         job_fields=job.model_dump(mode="json", exclude={"source", *NOT_FOR_TRIALS}, exclude_unset=True)
         | {"pool": job.pool, "entrypoint": job.entrypoint},
         bundle=sha256,
@@ -213,9 +213,9 @@ def _checked_job(
                 fields={"job": [Sentence("leave out {name}", name=name)]},
             )
     _check_handing_over(spec, space)
+    job = intake.parse_spec(spec.job)
     # A trial with settings filled in has to be a job; the settings themselves are filled in for each trial.
     intake.parse_spec(fill({**spec.job}, spec.hand_over, space.handed_over(example(space))))
-    job = intake.parse_spec(spec.job)
     checks.check_own(job)
     resolved = checks.resolve(user, job)
     if job.source is not None and job.source.bundle not in (None, uploaded):
@@ -228,6 +228,7 @@ def _checked_job(
 def _check_handing_over(spec: SweepSpec, space: Space) -> None:
     words = [word for name in ("args", "command") for word in _texts(spec.job.get(name))]
     named = placeholders(words)
+    variables = {SETTINGS_VARIABLE: SETTINGS_VARIABLE}
     for setting in space.settings:
         if setting.name in named and setting.when is not None:
             sentence = Sentence(
@@ -237,6 +238,16 @@ def _check_handing_over(spec: SweepSpec, space: Space) -> None:
             raise Malformed(Sentence("job: {sentence}.", sentence=sentence), fields={"job": [sentence]})
         if spec.hand_over == "env" and (problem := why_not_a_variable(variable_of(setting.name))):
             raise Malformed(Sentence("space: {problem}.", problem=problem), fields={"space": [problem]})
+        if spec.hand_over == "env" and setting.name not in named:
+            other = variables.setdefault(variable_of(setting.name), setting.name)
+            if other != setting.name:
+                sentence = Sentence(
+                    "{setting} and {other} would both be the variable {variable}; rename one of them",
+                    setting=setting.name,
+                    other=other,
+                    variable=variable_of(setting.name),
+                )
+                raise Malformed(Sentence("space: {problem}.", problem=sentence), fields={"space": [sentence]})
 
 
 def _texts(value: Any) -> Sequence[str]:
@@ -264,6 +275,11 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
     check_steer(user, sweep)
     changes = validated(SweepChanges, data, "change")
     given = {name: getattr(changes, name) for name in changes.model_fields_set}
+    if empty := sorted(name for name in NEVER_EMPTY & given.keys() if given[name] is None):
+        raise Malformed(
+            Sentence("{name} cannot be empty; give a value, or leave it out.", name=empty[0]),
+            fields={name: ["cannot be empty"] for name in empty},
+        )
     if given.keys() - {"name"} and sweep.state in {SweepState.STOPPED, SweepState.FAILED}:
         raise Conflict(Sentence("The sweep has {state}; begin another one.", state=sweep.state))
     columns = {_COLUMNS[name]: value for name, value in given.items() if name in _COLUMNS}
@@ -277,7 +293,7 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
         name: columns.get(name, getattr(sweep, name))
         for name in ("min_width", "max_width", "max_trials", "max_device_s")
     }
-    if not after["min_width"] or not after["max_width"] or after["min_width"] > after["max_width"]:
+    if after["min_width"] > after["max_width"]:
         raise Malformed("min_width is at most max_width.", fields={"min_width": ["is more than max_width"]})
     if after["max_trials"] is None and after["max_device_s"] is None:
         raise Malformed("A sweep has a budget.", fields={"trials": ["give trials or device_hours"]})
@@ -289,6 +305,7 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
     wakeups.advance(sweep.pk)
 
 
+NEVER_EMPTY = {"name", "min_width", "max_width"}
 CONTINUE = {"trials", "device_hours", "stop_when"}  # what an ended sweep may lack
 _COLUMNS = {
     "name": "name",

@@ -11,12 +11,17 @@ from orchestrator.spec.job_spec import JobSpec
 from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.space import Settings, Space, Value
 
+LONGEST_NAME = 180  # of a sweep in the names of its trials, which have a number behind it
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
 def spec_of(sweep: Sweep, number: int, settings: Settings) -> JobSpec:
     """The job of one trial."""
-    fields = {**sweep.job_fields, "name": f"{sweep.name} [{number}]", "source": {"bundle": sweep.bundle}}
+    fields = {
+        **sweep.job_fields,
+        "name": f"{sweep.name[:LONGEST_NAME]} [{number}]",
+        "source": {"bundle": sweep.bundle},
+    }
     return parse_spec(fill(fields, sweep.hand_over, read_space(sweep.space).handed_over(settings)))
 
 
@@ -24,7 +29,7 @@ def fill(fields: dict[str, Any], hand_over: str, settings: Settings) -> dict[str
     """The fields of a job with settings filled in.
 
     ``{name}`` in an argument or a word of the command becomes the value. A setting that no word names becomes
-    ``--name value`` at the end, or a variable of its name in capitals with ``env``. One variable has all settings as JSON;
+    ``--name value`` at the end (``--name=value`` below zero), or a variable of its name in capitals with ``env``. One variable has all settings as JSON;
     with ``json`` it is the only place that the others are in.
     """
     named = placeholders([*fields.get("args", []), *fields.get("command", [])])
@@ -36,8 +41,13 @@ def fill(fields: dict[str, Any], hand_over: str, settings: Settings) -> dict[str
     if hand_over == "env":
         env |= {variable_of(name): text_of(value) for name, value in others.items()}
     elif hand_over == "args":
-        filled["args"] += [word for name, value in others.items() for word in (f"--{name}", text_of(value))]
+        filled["args"] += [word for name, value in others.items() for word in _option(name, text_of(value))]
     return {**fields, **{name: words for name, words in filled.items() if words}, "env": env}
+
+
+def _option(name: str, text: str) -> tuple[str, ...]:
+    """An option with its value; argparse takes a word such as -1e-05 for another option, if it stands alone."""
+    return (f"--{name}={text}",) if text.startswith("-") else (f"--{name}", text)
 
 
 def placeholders(words: Sequence[str]) -> set[str]:

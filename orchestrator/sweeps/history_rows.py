@@ -70,11 +70,13 @@ def rungs_of(sweep: Sweep) -> tuple[int, ...]:
 
 
 def history_of(sweep: Sweep) -> History:
-    """All trials and reports, values turned so that lower is better; a lost trial stays only as a number."""
-    known = SweepTrial.objects.filter(sweep=sweep).values_list("number", "settings", "state", "target")
+    """All trials and reports, values turned so that lower is better; a lost trial has no report."""
+    known = SweepTrial.objects.filter(sweep=sweep).values_list(
+        "number", "settings", "state", "target", "lost"
+    )
     trials = {
-        number: Trial(number, settings, TrialState(state), target)
-        for number, settings, state, target in known
+        number: Trial(number, settings, TrialState(state), target, lost)
+        for number, settings, state, target, lost in known
     }
     return History(trials, tuple(_reports_of(sweep)))
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from orchestrator.agent import sweep_wake_ups
 from orchestrator.agent.sweep_wake_ups import SweepWakeUps
-from orchestrator.models import Job
+from orchestrator.models import Job, Sweep, SweepTrial
 from orchestrator.sweeps import asking, controller, creation
 from tests.sweeps.test_controller import BODY
 
@@ -103,3 +103,13 @@ def test_a_sweep_that_nobody_advances_is_helped_however_often_it_has_news(home, 
     sweep.refresh_from_db()
     assert sweep.advanced_at is not None
     assert sweep.advanced_at > now
+
+
+def test_a_sweep_that_cannot_be_advanced_holds_up_no_other(home, ada, make_device):
+    make_device(0)
+    broken, whole = (creation.create(ada, asking.parse({**BODY, "name": name})).sweep for name in "ab")
+    Sweep.objects.filter(pk=broken.pk).update(space={})  # as a broken disk may leave it
+
+    sweep_wake_ups.advance_all([broken.pk, whole.pk])
+
+    assert [trial.sweep_id for trial in SweepTrial.objects.all()] == [whole.pk]

@@ -6,6 +6,7 @@ import threading
 import zipfile
 from io import BytesIO
 
+import httpx
 import pytest
 
 from berth.client import (
@@ -19,6 +20,7 @@ from berth.client import (
     Unreachable,
     login_path,
     pack_folder,
+    raise_for_status,
     read_login,
     save_login,
     tidy_url,
@@ -238,6 +240,40 @@ def test_another_program_at_the_address_is_not_taken_for_berth(plain):
             pytest.raises(Unreachable, match="not a Berth server"),
         ):
             berth.me()
+        answering.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "sentence"),
+    [
+        (413, {"Content-Type": "text/html"}, b"<h1>", "A proxy before http://gpu-box takes no request of this size"),
+        (301, {"Location": "https://gpu-box/api/v1/jobs"}, b"", "http://gpu-box sends to https://gpu-box"),
+        (301, {"Location": "/jobs"}, b"", "is not a Berth server .HTTP 301."),
+        (400, {"Content-Type": "application/problem+json"}, b"[1]", "is not a Berth server .HTTP 400."),
+        (400, {"Content-Type": "application/problem+json"}, b'{"detail": "No.", "errors": [1]}', "No."),
+        (502, {"Content-Type": "text/html"}, b"<h1>", "is overloaded .HTTP 502."),
+    ],
+)  # fmt: skip
+def test_what_a_proxy_answers_is_said_as_a_sentence(status, headers, body, sentence):
+    answer = httpx.Response(status, headers=headers, content=body)
+
+    with pytest.raises(BerthError, match=sentence):
+        raise_for_status(answer, "http://gpu-box")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [("text/plain", "OK"), ("application/json", '{"a":'), ("application/json", ""), ("application/json", "[]"), ("application/json", '{"a": 1}')],
+)  # fmt: skip
+def test_an_answer_that_is_no_list_is_not_taken_for_berths(plain, kind, body):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = threading.Thread(target=_answer, args=(listener, [body], [], kind))
+        answering.start()
+        with (
+            Berth(f"http://127.0.0.1:{listener.getsockname()[1]}") as berth,
+            pytest.raises(Unreachable, match="not a Berth server"),
+        ):
+            berth.sweeps()
         answering.join()
 
 

@@ -627,3 +627,52 @@ def test_kept_packages_and_caches_are_told_also_when_there_are_none(cli):
         2,
         "berth: No environments have the id '0123'; `berth envs` lists them.\n",
     )
+
+
+def test_a_name_that_is_part_of_the_id_of_another_job_is_not_cancelled_by_chance(cli, web, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    part = web.jobs["waiting"][-6:-2]
+    named = json.loads(cli("run", "train.py", "-n", part, "--json").stdout)["id"]
+
+    refused = cli("cancel", part)
+    cancelled = cli("cancel", named)
+
+    assert (refused.returncode, cancelled.returncode) == (2, 0)
+    assert f"Several jobs match '{part}'" in refused.stderr
+    assert json.loads(cli("show", web.jobs["waiting"], "--json").stdout)["state"] == "queued"
+
+
+def test_a_name_that_is_part_of_many_ids_still_names_its_job(cli, web, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    part = web.jobs["waiting"][:4]  # of the time at which all began
+    named = json.loads(cli("run", "train.py", "-n", part, "--json").stdout)["id"]
+
+    cancelled = cli("cancel", part)
+
+    assert (cancelled.returncode, cancelled.stderr) == (0, "")
+    assert json.loads(cli("show", named, "--json").stdout)["state"] == "cancelled"
+
+
+def test_an_empty_name_uploads_no_folder(cli, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    for words in (("run", ""), ("run", "", "--", "--lr", "1")):
+        answer = cli(*words)
+        assert (answer.returncode, "name of the script is empty" in answer.stderr) == (2, True)
+
+
+def test_a_folder_that_cannot_be_written_is_said_as_a_sentence(cli, web):
+    for words in (
+        ("pull", web.jobs["ended"], "--to", "/proc/x"),
+        ("pull", web.jobs["ended"], "--to", "/proc/x", "--json"),
+    ):
+        answer = cli(*words)
+        assert answer.returncode == 2
+        assert "/proc/x: No such file or directory." in answer.stderr
+        assert "Traceback" not in answer.stderr
+
+
+def test_a_login_that_cannot_be_stored_is_said_as_a_sentence(cli, web):
+    answer = cli("login", web.url, "--token", web.tokens["ada"], env={"XDG_CONFIG_HOME": "/proc/x"})
+
+    assert (answer.returncode, "/proc/x" in answer.stderr, "Traceback" in answer.stderr) == (2, True, False)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import berth
 from berth import words
+from berth.cli import tables
+from berth.client import Job
 
 
 @pytest.mark.parametrize(
@@ -96,3 +98,10 @@ def test_the_version_of_the_command_is_the_projects():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
     assert berth.__version__ == project["version"]
+
+
+def test_a_clock_that_is_behind_the_servers_moves_nothing_into_the_future():
+    submitted_at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    json = {"name": "a", "short_id": "1", "state": "queued", "started_at": None, "submitted_at": submitted_at}
+
+    assert tables._time(Job(json, None)) == "now"  # type: ignore[arg-type]

@@ -68,6 +68,13 @@ def test_the_list_shows_the_best_value_and_what_was_spent(reader, ada, sweep):
     assert "20 of 40" in page
 
 
+def test_trials_that_the_machine_lost_do_not_count_in_the_budget(reader, ada, sweep):
+    SweepTrial.objects.filter(sweep=sweep, number__lt=3).update(lost=True)
+
+    for name, arguments in (("sweeps", []), ("sweep", [sweep.pk])):
+        assert "17 of 40" in html_of(reader(ada).get(reverse(name, args=arguments)))
+
+
 def test_the_page_shows_the_winner_and_every_trial(reader, ada, sweep):
     page = html_of(reader(ada).get(reverse("sweep", args=[sweep.pk])))
 
@@ -218,7 +225,7 @@ def test_the_form_takes_yaml(reader, ada, make_device):
         **FORM,
         "space_name": "",
         "space_values": "",
-        "yaml": "lr: {type: float, low: 1.0e-5, high: 0.1}\n",
+        "yaml": "lr: {type: float, low: 1e-5, high: 0.1}\n",
     }
 
     reader(ada).post(reverse("sweep-new"), {**form, "file": script()})

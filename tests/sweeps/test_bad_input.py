@@ -279,3 +279,34 @@ def test_a_large_space_with_conditions_is_counted_at_once():
     found = read_space(settings | {f"c{name}": {"type": "bool", "when": {name: [1]}} for name in "ab"})
 
     assert found.size() == 501 * 501
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [({"args": None}, "args"), ({"args": [1]}, "args"), ({"command": None}, "command"), ({"command": [None]}, "command"),
+     ({"env": None}, "env"), ({"env": "A=1"}, "env")],
+    ids=str,
+)  # fmt: skip
+def test_a_job_whose_fields_have_another_form_is_refused_with_its_field(send, job, field):
+    status, answer = send("POST", "/sweeps", {**BODY, "job": {"source": {"text": "print(1)\n"}, **job}})
+
+    assert (status, list(answer["errors"])) == (400, [field])
+
+
+@pytest.mark.parametrize("names", [("batch-size", "batch.size"), ("lr", "LR"), ("sweep-settings", "lr")])
+def test_two_settings_that_would_be_one_variable_are_refused(send, names):
+    fields = {"set": [f"{name}=1,2" for name in names], "hand_over": "env"}
+
+    status, answer = send("POST", "/sweeps", {**BODY, **fields})
+
+    assert status == 400
+    assert names[0].upper().replace("-", "_") in answer["errors"]["space"][0]
+
+
+@pytest.mark.parametrize("field", ["name", "min_width", "max_width"])
+def test_what_every_sweep_has_cannot_be_changed_to_nothing(send, begin, field):
+    sweep = begin().sweep
+
+    status, answer = send("PATCH", f"/sweeps/{sweep.pk}", {field: None})
+
+    assert (status, answer["errors"]) == (400, {field: ["cannot be empty"]})

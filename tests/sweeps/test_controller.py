@@ -1,5 +1,6 @@
 """The controller against a real database: trials are jobs, and nothing happens twice however often it is asked."""
 
+import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,12 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.submission import clones
 from orchestrator.models import (
+    AdminState,
     Attempt,
     Checkpoint,
+    Device,
     ExitKind,
+    Health,
     Job,
     JobState,
     MemberRole,
@@ -127,8 +131,6 @@ class Trials:
 
 @pytest.fixture
 def play(home) -> Callable[[Sweep], Trials]:
-    from orchestrator.models import Device
-
     return lambda sweep: Trials(sweep, home, list(Device.objects.order_by("index")))
 
 
@@ -333,6 +335,33 @@ def test_three_equal_errors_in_a_row_stop_the_sweep(make_sweep, play):
     )
 
 
+def test_three_trials_that_run_out_of_time_without_a_value_stop_the_sweep(make_sweep, play):
+    trials = play(make_sweep(max_width=1))
+    for number in range(3):
+        trials.advance()
+        trials.start(number)
+        trials.end(number, ExitKind.TIMEOUT)
+        trials.advance()
+
+    assert trials.state(2) == ("stopped", "timed_out")
+    assert all(trial.error for trial in SweepTrial.objects.all())
+    assert trials.sweep.state == SweepState.FAILED
+    assert "3 trials in a row failed with the same error" in say_json(trials.sweep.why)
+
+
+def test_trials_that_run_out_of_time_after_a_value_go_on(make_sweep, play):
+    trials = play(make_sweep(max_width=1))
+    for number in range(4):
+        trials.advance()
+        trials.start(number)
+        trials.report(number, 1.0 - number / 10, 1, 2, 3)
+        trials.end(number, ExitKind.TIMEOUT)
+        trials.advance()
+
+    assert trials.sweep.state == SweepState.RUNNING
+    assert SweepTrial.objects.get(number=0).error
+
+
 def test_a_failed_trial_is_told_as_the_worst_value(make_sweep, play):
     trials = play(make_sweep(max_width=1))
     fail(trials, 0, "lr too large")
@@ -494,6 +523,19 @@ def test_several_metrics_are_told_together_and_no_trial_is_stopped_early(make_sw
     assert trials.sweep.state == SweepState.ENDED
 
 
+def test_a_metric_that_comes_after_the_last_step_counts(make_sweep, play):
+    trials = play(make_sweep(**SEVERAL))
+    trials.advance()
+    trials.start(0)
+    trials.report(0, 1.0, *range(1, 19))
+    trials.advance()
+    trials.report_all(0, {"val/loss": 1.0, "params": 0.9}, 18)
+    trials.end(0)
+    trials.advance()
+
+    assert list(RungReport.objects.values_list("rung", "value", "further")) == [(18, 1.0, [0.9])]
+
+
 def test_a_further_metric_that_never_comes_is_told_with_the_names_that_came(make_sweep, play):
     trials = play(make_sweep(**SEVERAL))
     trials.advance()
@@ -619,3 +661,84 @@ def test_a_sweep_that_is_asked_for_again_and_again_lets_other_work_go_first(
 
     assert len(looks) == controller.LOOKS_AT_ONCE
     assert sent.count(str(sweep.pk)) == 1
+
+
+def test_a_point_that_a_fault_of_the_machine_took_is_tried_again_by_a_grid(make_sweep, play):
+    trials = play(make_sweep(set=["wd=0,0.1"], sampler="grid", max_width=1))
+    fail(trials, 0, "", ExitKind.INFRA)
+    for number in (1, 2):
+        trials.advance()
+        trials.start(number)
+        trials.report(number, 1.0, *range(1, 19))
+        trials.end(number)
+    trials.advance()
+
+    assert sorted(trial.settings["wd"] for trial in SweepTrial.objects.filter(lost=False)) == [0, 0.1]
+
+
+def test_a_trial_that_a_person_released_trains_to_its_next_rung(make_sweep, play):
+    trials = play(make_sweep(max_width=2))
+    for number, value in enumerate([1.0, 3.0]):
+        trials.advance()
+        trials.start(number)
+        trials.keep_checkpoint(number, 1)
+        trials.report(number, value, 1)
+    trials.advance()
+    trials.end(1, ExitKind.PREEMPTED)
+    assert trials.state(1) == ("paused", "held")
+
+    lifecycle.release(trials.job(1), by="ada")
+    trials.start(1)
+    trials.advance()
+
+    assert trials.state(1) == ("running", "running")
+    assert SweepTrial.objects.get(number=1).target == 3
+
+
+def test_a_long_new_name_does_not_end_a_sweep(ada, make_sweep, play):
+    trials = play(make_sweep())
+    creation.update(ada, trials.sweep, {"name": "n" * 200})
+
+    trials.advance()
+
+    assert trials.sweep.state == SweepState.RUNNING, say_json(trials.sweep.why)
+    assert trials.job(0).name == f"{'n' * 180} [0]"
+
+
+def test_a_negative_value_is_no_option_for_the_script(make_sweep, play):
+    trials = play(make_sweep(set=["x=-1e-4..-1e-5"]))
+    trials.advance()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--x", type=float)
+
+    assert -1e-4 <= parser.parse_args(trials.job(0).spec.args).x <= -1e-5
+
+
+@pytest.mark.parametrize("away", [{"health": Health.MISSING}, {"admin_state": AdminState.DISABLED}], ids=str)
+def test_a_sweep_outlives_devices_that_are_away_for_a_while(make_sweep, play, away):
+    trials = play(make_sweep(max_width=2))
+    trials.advance()
+    trials.start(0)
+    before = {field: getattr(Device.objects.first(), field) for field in away}
+    Device.objects.update(**away)
+    trials.advance()
+
+    assert (trials.sweep.state, SweepTrial.objects.count()) == (SweepState.RUNNING, 1), say_json(
+        trials.sweep.why
+    )
+    assert trials.state(0) == ("running", "running")
+
+    Device.objects.update(**before)
+    trials.advance()
+    assert SweepTrial.objects.count() == 2
+
+
+def test_a_sweep_whose_pool_has_too_few_devices_for_good_says_so(make_sweep, play):
+    trials = play(make_sweep(max_width=2, job={**BODY["job"], "gpus": 4}))
+    trials.advance()
+    Device.objects.filter(index=3).delete()
+    lifecycle.cancel(trials.job(0), by="ada")
+    trials.advance()
+
+    assert trials.sweep.state == SweepState.FAILED
+    assert "4 were asked for" in say_json(trials.sweep.why)

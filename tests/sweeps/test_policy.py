@@ -92,6 +92,13 @@ def test_a_suggestion_follows_from_seed_and_history(sampler):
         assert suggest(search, before, number) == trial.settings
 
 
+@pytest.mark.parametrize("sampler", sorted(set(SAMPLERS) - {"gp"}))
+def test_every_seed_that_a_sweep_may_have_is_one_for_its_sampler(sampler):
+    search = Search(SPACE, seed=2**31 - 1, sampler=sampler, rungs=RUNGS)
+
+    assert suggest(search, searched(search, 3), 3) is not None
+
+
 @pytest.mark.parametrize("sampler", ["auto", "tpe"])
 def test_a_sampler_that_learns_finds_the_valley(sampler):
     values = [report.value for report in searched(Search(SPACE, 1, sampler, RUNGS), 40).reports]

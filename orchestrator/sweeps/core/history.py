@@ -17,12 +17,16 @@ class TrialState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One point of the space; ``target`` is the rung that it trains to, None where it trains to the end."""
+    """One point of the space.
+
+    ``target`` is the rung that it trains to, None where it trains to the end; a fault of the machine ended a ``lost`` one.
+    """
 
     number: int
     settings: Settings
     state: TrialState = TrialState.RUNNING
     target: int | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ OPTUNA_SAMPLERS = ("tpe", "gp", "cmaes", "nsga2")
 FOR_ONE_METRIC = ("cmaes",)
 POPULATION = 16  # of a generation of NSGA-II; sweeps have tens of trials, not thousands
 WORST_MARGIN = 1.0  # a trial without a value counts as this much worse than the worst
+SEEDS = 2**32  # that Optuna's samplers take, from 0
 
 
 def sampler_of(name: str) -> Callable[[Search, History, int], dict[str, Value]]:
@@ -22,7 +23,7 @@ def sampler_of(name: str) -> Callable[[Search, History, int], dict[str, Value]]:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = _MADE[name](optuna.samplers, search.seed * 1_000_003 + number)
+            sampler = _MADE[name](optuna.samplers, (search.seed * 1_000_003 + number) % SEEDS)
             study = optuna.create_study(sampler=sampler, directions=["minimize"] * search.metrics)
             study.add_trials(list(_told(optuna, search, history)))
             return _asked(study.ask(), search.space)

@@ -27,8 +27,11 @@ TRIES = 64
 
 
 def suggest(search: Search, history: History, number: int) -> dict[str, Value] | None:
-    """The settings of trial ``number``; None when the space has no point that was not tried."""
-    tried = {_key(trial.settings) for trial in history.trials.values()}
+    """The settings of trial ``number``; None when the space has no point that was not tried.
+
+    A point whose trial was lost counts as not tried.
+    """
+    tried = {_key(trial.settings) for trial in history.trials.values() if not trial.lost}
     size = search.space.size()
     if size is not None and len(tried) >= size:
         return None
