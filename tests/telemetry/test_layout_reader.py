@@ -25,6 +25,18 @@ def test_a_bar_beside_the_training_is_no_progress():
     ]
 
 
+def test_a_bar_without_words_after_lines_of_epochs_is_no_progress():
+    bar = "100%|##########| 10000/10000 [00:01<00:00, 8000.1it/s]"
+
+    assert steps_of("Epoch 1/2 loss 0.5", "Epoch 2/2 loss 0.4", bar, "Epoch 2/2 acc 0.9") == [1, 2, 2]
+
+
+def test_a_bar_below_the_headline_of_its_epoch_is_progress():
+    bar = "50%|#####     | 5/10 [00:01<00:00, 9.1it/s]"
+
+    assert steps_of("Epoch 1/2", bar, "Epoch 2/2", bar)[1::2] == [5, 15]
+
+
 def test_a_bar_that_begins_again_is_the_next_epoch():
     parser = LineParser()
     bars = [f"{10 * at}%|###  | {at}/10 [00:01<00:01, 9it/s]" for _ in range(3) for at in (5, 10)]

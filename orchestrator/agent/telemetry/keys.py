@@ -42,6 +42,10 @@ _UNIT = re.compile(
     (?:(?P<share>%)|(?P<what>[A-Za-z]{1,20})/(?P<per>[A-Za-z]{1,12})\b|(?P<unit>[A-Za-z\u00b5]{1,8})\b)?""",
     re.VERBOSE,
 )
+# "Ep. 1 : Up. 1000 : Sen. 29,696 : L.r. 0.1" of Marian
+_ABBREVIATIONS = {"ep.": "epoch", "up.": "update", "it.": "iteration", "sen.": "sentences", "l.r.": "lr"}
+# "objective function for 'output' is" of Kaldi
+_MEASURE_OF = re.compile(r"\s(function|loss|accuracy)\sfor\s'([\w.-]{1,40})'(?=\sis\s$)")
 _NAME_ENDS = re.compile(r"\s{0,9}(?:[:=]|[-=]>)\s{0,9}\[?|\s{1,9}\[?")
 _COUNT_SCALE = re.compile(r"[kKM](?![A-Za-z])")
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -144,6 +148,8 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     text = text[-MOST_TEXT:]
     if (pair := _PAIR.search(text)) is not None:
         text = f"{pair[1]}: "
+    if text.endswith("' is "):
+        text = _MEASURE_OF.sub(r"_\1_\2", text)
     separator = _SEPARATOR.search(text)
     if separator is None or not separator[0]:
         return None
@@ -173,6 +179,8 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
 
 def _words_of(segment: str) -> list[str]:
     """The words of a name, without the level of a log line and what belongs to no name."""
+    if (short := _ABBREVIATIONS.get(segment.strip().lower())) is not None:
+        return [short]
     words = [word.strip("'\"`.,!?") for word in segment.split()]
     last = words[-1] if words else ""
     words = [word for word in words if word and word.lower() not in LEVELS]

@@ -33,6 +33,9 @@ class LayoutReader:
         match layout.kind:
             case Kind.FOLD:
                 return None
+            case Kind.TRAINING:
+                self.progress.note_training(count_of(layout.step, numbers))
+                return None
             case Kind.PROGRESS:
                 return self._progress(layout, numbers)
             case Kind.VALUES:
@@ -48,6 +51,8 @@ class LayoutReader:
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         progress = self.progress
         values = values_of(layout.fields, numbers)
+        if self._logs_evaluation(layout):
+            return self._line(None, of_part(values, layout.logger)) if values else None
         if layout.behind_count and self._tells_of_before(layout, numbers):
             return None
         if layout.episodes and layout.epoch is not None:
@@ -95,8 +100,13 @@ class LayoutReader:
                 )
         is_count = layout.step is not None or bool(values)  # else it is a heading
         if is_count and not (layout.evaluates or layout.behind_count):
-            progress.note_plain_count(is_step=layout.step is not None)
+            progress.note_plain_count(is_step=layout.step is not None, logger=layout.logger)
         return self._line(total, values)
+
+    def _logs_evaluation(self, layout: Layout) -> bool:
+        """Whether the name of a line's logger is that of an evaluation beside the training, whose lines have another."""
+        first = self.progress.first_logger
+        return bool(layout.logger) and first is not None and layout.logger != first
 
     def _percent(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         """Read how much of the training is done, which is the step only where no line names a step or an epoch."""
@@ -169,7 +179,9 @@ class LayoutReader:
         values = values_of(layout.fields, numbers)
         if not values or (self.progress.step is None and not layout.printed_dict):
             return None
-        if self.progress.heading:
+        if self._logs_evaluation(layout):
+            values = of_part(values, layout.logger)
+        elif self.progress.heading:
             values = of_part(values, self.progress.heading)
         # Of a training that prints once per epoch, the epoch's own line named all of them.
         return self._line(self.progress.total_epochs if self.progress.unit == EPOCH else None, values)

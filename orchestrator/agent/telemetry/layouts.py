@@ -21,6 +21,7 @@ class Kind(Enum):
     OPENING = "opening"  # of a dump of settings over several lines
     TRACEBACK = "traceback"
     FOLD = "fold"  # of a cross-validation, and nothing else
+    TRAINING = "training"  # its number, of several in one process, and nothing else
     PERCENT = "percent"  # the step is how much of the training is done, in percent
     TRIAL = "trial"  # of a search of parameters: the step is the trial
 
@@ -64,6 +65,9 @@ class Layout:
     fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
     behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
+    count_at: int = -1  # this number must be whole, else ``otherwise`` is the meaning
+    otherwise: "Layout | None" = None
+    logger: str = ""  # the name of the logger, if it is that of an evaluation: "INFO:eval:"
     evaluates: bool = False  # only an evaluation is measured, whose batches may be counted
 
     @property

@@ -10,7 +10,15 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.agent.telemetry.bars import read_bar
-from orchestrator.agent.telemetry.cross_validation import FIT_HINT, FOLD_HINT, read_fit, with_fold
+from orchestrator.agent.telemetry.cross_validation import (
+    FIT_HINT,
+    FOLD_HINT,
+    TRAINING_HINTS,
+    read_end,
+    read_fit,
+    read_training,
+    with_fold,
+)
 from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
 from orchestrator.agent.telemetry.layout_reader import LayoutReader
 from orchestrator.agent.telemetry.layouts import Kind, Layout
@@ -25,9 +33,9 @@ from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_n
 from orchestrator.agent.telemetry.trials import HINT as TRIAL_HINT
 from orchestrator.agent.telemetry.trials import read_trial
 from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS
-from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
+from orchestrator.agent.telemetry.vocabulary import HINTS as WORDS
 
-HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT, FIT_HINT)
+HINTS = (*WORDS, TRIAL_HINT, FOLD_HINT, FIT_HINT, *TRAINING_HINTS)
 ALL_HINTS = (*HINTS, *FOREIGN_HINTS)
 SHAPES = 1024  # cached, over all runs
 
@@ -52,7 +60,7 @@ _STRUCTURE = re.compile(
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
     """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
-    layout = _without_fold(texts, whole)
+    layout = read_end(_without_fold(texts, whole), whole)
     return with_fold(layout, texts) if FOLD_HINT in whole.lower() else layout
 
 
@@ -63,7 +71,7 @@ def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_trial(texts) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_percent(texts, whole) or read_shape(texts)
+        read_trial(texts) or read_training(whole) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_percent(texts, whole) or read_shape(texts)
     )  # fmt: skip
 
 
@@ -127,6 +135,8 @@ class LineParser:
             self.progress.heading = ""
         if layout is None:
             return None
+        if layout.count_at >= 0 and not _is_count(numbers, layout.count_at):
+            return None if layout.otherwise is None else self._reader.read(layout.otherwise, numbers, line)
         return self._reader.read(layout, numbers, line)
 
     def _names_past(self, line: str) -> bool:
@@ -169,7 +179,7 @@ class LineParser:
             for hint in HINTS if low.isascii() else ALL_HINTS:
                 if hint in low:
                     return True
-        elif _STRUCTURE.match(line):
+        elif _STRUCTURE.match(line) or "raining" in line[:60]:
             return True
         first = line.lstrip()[:1]
         return (
@@ -177,6 +187,11 @@ class LineParser:
             or line[-1] in OPEN_ENDS
             or (bool(self.tables.names) and (first.isdigit() or first == "a"))
         )
+
+
+def _is_count(numbers: list[str], at: int) -> bool:
+    """Whether a number is whole and the one behind it is not: "5 0.61", never "0.61 0.59"."""
+    return numbers[at].isdigit() and not numbers[at + 1].isdigit()
 
 
 def _joined(bar: LineValues | None, line: LineValues | None) -> LineValues | None:

@@ -6,6 +6,7 @@ from orchestrator.agent.telemetry.numbers import Number
 from orchestrator.agent.telemetry.parts import Part, in_part
 from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
+    BESIDE_VALUES,
     ENDS_OF_EPOCHS,
     ENDS_OF_GLOBAL_STEPS,
     ENDS_OF_STEPS,
@@ -51,6 +52,9 @@ class Builder:
         self.prose = False
         self.has_total = False  # some count of steps has its end: "STEP: 25/400, GLOBAL_STEP: 25"
         self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
+        self.count_at = -1  # the number that is a step only if it is whole: "Train loss 5 0.61"
+        self.is_logged = False  # by the logger of an evaluation
+        self.counts_behind_measure = True  # else that number is a value
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
@@ -164,8 +168,9 @@ class Builder:
             self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
         plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key)
+        is_loose = not key.explicit and key.last.isalpha() and key.last not in BESIDE_VALUES
         self.loose, self.explicit = (
-            self.loose or (not key.explicit and key.last.isalpha()),
+            self.loose or is_loose,
             self.explicit or not plain,
         )
         self.settings += is_setting(key.last)

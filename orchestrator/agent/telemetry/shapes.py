@@ -1,6 +1,7 @@
 """The meaning of a line's shape."""
 
 import re
+from dataclasses import replace
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
 from orchestrator.agent.telemetry.numbers import numbers_of
@@ -43,7 +44,7 @@ _EVALUATES_BEHIND = re.compile(
 )
 _HINT = re.compile(
     "|".join(FOREIGN_COUNTS)
-    + r"|step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|etape|\bpaso\b|lote|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    + r"|step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|etape|\bpaso\b|lote|update|\bavg,|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
 # "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
@@ -64,6 +65,18 @@ _ACCURACY = re.compile(
     r"(?::|\bis)\s{0,3}\x01\s?(%?)\W{0,3}",
     re.IGNORECASE,
 )
+# "Saved model of epoch 3", which may be any one before
+_TELLS_OF_SAVING = re.compile(
+    r"(?<![\w/.])(?:sav(?:ed|ing|es?)|wrote|writ(?:ing|ten)|stor(?:ed|ing)|kept|keeping|remov(?:ed|ing)|delet(?:ed|ing)"
+    r"|gespeichert|gelöscht|sauvegardée?|guardad[oa]|salv[oa])(?![\w/])|保存|저장|сохран",
+    re.IGNORECASE,
+)
+# The name of a logger: "INFO:eval:" of logging, "eval - INFO - ", "[eval][INFO] - "
+_LEVEL = "(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)"
+_LOGGER = re.compile(
+    rf"(?:^{_LEVEL}:(?P<basic>[\w.]{{1,60}}):|(?:^|\s)(?P<dashed>[\w.]{{1,60}})\s-\s{_LEVEL}\s-\s|\[(?P<hydra>[\w.]{{1,60}})\]\[{_LEVEL}\](?:\s-\s)?)"
+)
+MOST_LOGGED = 10  # numbers before the name of a logger: a time
 _HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 _IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
@@ -82,7 +95,23 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
         whole = NUMBER.join(texts)
     if len(texts) == 1 or not (_HINT.search(whole) or any(map(is_measure, _NAMES.findall(whole, 0, 600)))):
         return None
-    return _read_accuracy(texts, whole) or _read_line(texts, whole)
+    texts, logger = _without_logger(texts)
+    whole = NUMBER.join(texts)
+    layout = _read_accuracy(texts, whole) or _read_line(texts, whole, is_logged=bool(logger))
+    return layout and (replace(layout, logger=logger) if logger else layout)
+
+
+def _without_logger(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """The texts without the name of their logger, and this name, if it is that of a part of a run."""
+    for at, text in enumerate(texts[:MOST_LOGGED]):
+        if (hit := _LOGGER.search(text[:160])) is None:
+            continue
+        name = (hit["basic"] or hit["dashed"] or hit["hydra"]).rpartition(".")[2].lower()
+        if name not in PARTS:
+            return texts, ""
+        rest = f"{text[: hit.start()]} {text[hit.end() :]}".lstrip()
+        return (*texts[:at], rest, *texts[at + 1 :]), name if name in EVALUATION else ""
+    return texts, ""
 
 
 def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
@@ -97,8 +126,18 @@ def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
     return Layout(Kind.VALUES, (Field(len(texts) - 2, f"{name}_percent" if hit[1] else name),))
 
 
-def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
+def _read_line(texts: tuple[str, ...], whole: str, *, is_logged: bool) -> Layout | None:
     builder = Builder()
+    builder.explicit = builder.is_logged = is_logged
+    layout = _read_with(builder, texts, whole)
+    if layout is None or builder.count_at < 0:
+        return layout
+    otherwise = Builder()
+    otherwise.counts_behind_measure, otherwise.explicit = False, is_logged
+    return replace(layout, count_at=builder.count_at, otherwise=_read_with(otherwise, texts, whole))
+
+
+def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout | None:
     builder.parts, builder.past = parts_of(texts, whole), past_counts(texts)
     for number in read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
@@ -125,7 +164,7 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts),
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts) or _tells_of_saving(whole, fields),
         )  # fmt: skip
     measured = [field.name for field in fields if is_measure(field.name)]
     if measured and all(map(is_failure, measured)):
@@ -180,6 +219,11 @@ def _names_best(builder: Builder, texts: tuple[str, ...]) -> bool:
     return _IS_BEST.match(texts[last + 1]) is not None
 
 
+def _tells_of_saving(whole: str, fields: tuple[Field, ...]) -> bool:
+    """Whether a line only tells that something was saved, maybe long after its epoch: "Saved model of epoch 3"."""
+    return not fields and _TELLS_OF_SAVING.search(whole) is not None
+
+
 def _has_units(builder: Builder) -> bool:
     """Whether a number has a unit: "12 ms", "45%"."""
     return any("_" in name for name in builder.fields)
@@ -225,7 +269,12 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
 
 def _only_measures(builder: Builder, rest: str) -> bool:
     """Whether a line has only measures: ``val loss: 0.5, acc: 0.9``."""
-    if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
+    if (
+        builder.prose
+        or (builder.loose and not builder.is_logged)
+        or builder.settings
+        or builder.first_is_role is not None
+    ):
         return False
     first = next((name for name in builder.fields if name.lower() not in _BEFORE_MEASURES), "")
     return is_measure(first) and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4

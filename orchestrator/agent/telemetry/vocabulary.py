@@ -31,6 +31,7 @@ NOT_HERE |= _words("until since by over")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
 NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳 최고 лучшая лучший")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
+BESIDE_VALUES = _words("over of in for on by from")  # "loss: 0.5 over 1280 frames"
 # "Lowest loss at step 100: 0.2" tells of an earlier step, or of a bound.
 NOT_OF_NOW = _words(
     "best lowest highest worst min minimum max maximum initial previous prior earlier last final first"
@@ -81,7 +82,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia fitness precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
@@ -112,7 +113,7 @@ NOT_VALUES |= _words(
     "client clients trial fold of in at to for on by from with and or than is was after about took a the size instances images id"
 )
 NOT_VALUES |= _words(
-    "over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
+    "sentences over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
 )
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = (
@@ -143,6 +144,8 @@ _COMMON_HINTS = (
     "%|",
     "batch",
     "s/it",
+    " avg,",
+    "ep. ",
     "%] in ",
     "% (",
     "update",
