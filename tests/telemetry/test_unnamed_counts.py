@@ -248,3 +248,35 @@ def test_an_evaluation_below_a_bar_or_a_table_moves_nothing(lines, evaluation, s
     found = parser.feed(evaluation)
 
     assert found is None or found.step == step
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total", "values"),
+    [
+        ("Training  [ 10/90]  loss: 0.5", 10, 90, {"loss": 0.5}),
+        ("[proc 0][Train](10/90) average loss: 0.5", 10, 90, {"loss": 0.5}),
+        ("step#: 10   average loss: 0.5", 10, None, {"loss": 0.5}),
+        ("#Iter=  10\tTrain=0.5", 10, None, {"Train": 0.5}),
+        ("Train step_10: loss : 0.5", 10, None, {"loss": 0.5}),
+        ("loss in epoch 1 iteration 10: 0.5", 10, None, {"loss": 0.5}),
+        ("{'loss': '0.5', 'global_step/max_steps': '10/90'}", 10, 90, {"loss": 0.5}),
+        ("epoch/iter: 0/10  loss: 0.5", 10, None, {"loss": 0.5}),
+    ],
+)
+def test_counts_of_other_forms_are_the_step(line, step, total, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.total_steps, found.values) == (step, total, values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  Blocking, waiting for batch (threaded) (10/10):  mean:  123ms",
+        "saved step_90.pt in 3 s",
+        "train split: [80/20]",
+        "Loss weights [10/90] scale: 3",
+    ],
+)
+def test_counts_of_something_else_are_no_step(line):
+    assert steps_of("step 5 loss 0.5", line, "step 6 loss 0.4") == [5, 6]

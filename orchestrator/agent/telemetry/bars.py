@@ -76,6 +76,7 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
     for number in numbers:
         if number.key is not None:
             named.update(word.lower() for word in (*number.key.words, number.key.qualifier))
+            named.update(word.lower() for name in number.key.words for word in _WORDS.findall(name))
         builder.take(number)
     words = [word.lower() for text in before for word in _WORDS.findall(text)]
     unnamed = {word for word in words if word not in named}
@@ -87,7 +88,8 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
         return None
     if others and others[0] in PLURAL_BATCHES:
         return "batches"
-    counts_epochs = builder.epoch is None and others and set(others) <= {"epoch", "epochs"}
+    counted = set(others) - {"train", "training"}
+    counts_epochs = builder.epoch is None and bool(counted) and counted <= {"epoch", "epochs"}
     return "epochs" if counts_epochs and "#" not in "".join(before) else "steps"  # "Epoch #1: 5%"
 
 

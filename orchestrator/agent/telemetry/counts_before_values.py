@@ -5,7 +5,7 @@ import re
 from orchestrator.agent.telemetry.keys import read_key, read_unit
 from orchestrator.agent.telemetry.layouts import Field, Slot
 from orchestrator.agent.telemetry.numbers import Number
-from orchestrator.agent.telemetry.roles import NO_RANK, Builder
+from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder
 from orchestrator.agent.telemetry.vocabulary import (
     EPOCHS,
     EVALUATION,
@@ -22,6 +22,7 @@ _NAME_AT_COUNT = re.compile(
 _NAME_AT_RANGE = re.compile(
     r"(\S.{0,120})\s(?:for|over|in|of)\s(steps|iterations|iters|minibatches|batches)\s$", re.IGNORECASE
 )
+_SECOND_COUNT = re.compile(r",?\s(?:step|iteration|iter|batch)\s", re.IGNORECASE)
 _REMARK = re.compile(r"\s?\([^()]{1,40}\)$")  # "loss (for one batch) at step 0: 2.3"
 _BEHIND_PAIR = re.compile(r"\s{0,3}$|[\s,|]{1,3}[^\W\d]")
 
@@ -34,6 +35,10 @@ def read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str,
     """
     count, value = numbers[-2:]
     hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
+    epoch = None
+    if hit is None and len(numbers) == 3 and _SECOND_COUNT.fullmatch(texts[count.at]) is not None:
+        epoch = numbers[0]  # "loss in epoch 1 iteration 0: 1.38"
+        hit = _NAME_AT_COUNT.search(texts[epoch.at][-160:])
     if hit is None or value.at != count.at + 1 or value.of is not None:
         return None
     key = read_key(f"{_REMARK.sub('', hit[1])}:", first=count.at == 0)
@@ -47,7 +52,10 @@ def read_behind_count(builder: Builder, numbers: list[Number], texts: tuple[str,
     if key.prose or not NOT_OF_NOW.isdisjoint(words):
         return numbers[:-2]
     builder.behind_count = True
-    if hit[2].lower() in EPOCHS:
+    if epoch is not None:
+        builder.set_epoch(epoch.slot)
+        builder.set_step(count.slot, POSITION_RANK, within=True)
+    elif hit[2].lower() in EPOCHS:
         builder.set_epoch(count.slot)
     else:
         builder.set_step(count.slot, NO_RANK - 1)

@@ -176,6 +176,8 @@ class LayoutReader:
     def _values(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         if layout.step is not None and count_of(layout.step, numbers) != total_of(layout.step, numbers):
             return None  # within an evaluation
+        if layout.below_heading and not self.progress.announced:
+            return None
         values = values_of(layout.fields, numbers)
         if not values or (self.progress.step is None and not layout.printed_dict):
             return None
@@ -273,8 +275,12 @@ class LayoutReader:
         match kind:
             case Kind.HEADER:
                 self.tables.open(line)
+            case Kind.SUBHEADER:
+                self.tables.extend(line)
             case Kind.SECTION | Kind.CELL:
                 self.tables.add_cell(line, kind)
+            case Kind.FENCE:
+                return self._row(self.tables.fence())
             case Kind.BORDER:
                 return self._row(self.tables.close())
             case Kind.ROW:

@@ -14,8 +14,10 @@ class Kind(Enum):
     KERAS_BAR = "keras bar"  # counts below "Epoch 1/5" only
     DRAWN_BAR = "drawn bar"  # drawn by the script itself, with values; also for its evaluation
     HEADER = "header"  # the column names of a table
+    SUBHEADER = "subheader"  # the second line of column names: "|   |   | Accuracy | Loss |"
     ROW = "row"  # numbers alone: a row of the table before it
     SECTION = "section"  # "| rollout/ |   |", above the names of a table with one name a line
+    FENCE = "fence"  # "-----  ----", above and below "trainer/QF1 Loss    0.123"
     CELL = "cell"  # "| ep_rew_mean | 22.5 |"
     BORDER = "border"
     OPENING = "opening"  # of a dump of settings over several lines
@@ -65,6 +67,7 @@ class Layout:
     fold: Slot | None = None
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
     behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
+    below_heading: bool = False  # values of any name, read only below a line that named their epoch
     count_at: int = -1  # this number must be whole, else ``otherwise`` is the meaning
     otherwise: "Layout | None" = None
     logger: str = ""  # the name of the logger, if it is that of an evaluation: "INFO:eval:"

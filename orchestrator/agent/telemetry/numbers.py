@@ -9,6 +9,7 @@ from orchestrator.agent.telemetry.vocabulary import EPOCHS, is_counter
 
 _FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:(?:out\s)?of|von|de|sur|из)\s{1,2})")
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
+_HOST, _SOURCE = re.compile(r"\t[\w.-]{1,99}:$"), re.compile(r"\t\w[\w.]{0,99}:")
 _WORDS = re.compile(r"[^\W\d_]+")
 _OPENED = re.compile(r"(\.\.\.)?\s?\($")  # "Epoch (1/3)", "Step... (100 | Loss: 2.1)"
 
@@ -44,6 +45,9 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
     at = first
     while at < last:
         joint = texts[at + 1] if at + 1 < last else ""
+        if _SOURCE.fullmatch(joint) is not None and _HOST.search(texts[at]) is not None:
+            at += 1  # "\thostname:0\tolmo_core.train.callbacks:45\t"
+            continue
         if joint == ",":  # "0,52" with a decimal comma, or a list: nobody can tell
             at = _end_of_list(texts, at, last)
             continue
@@ -87,6 +91,8 @@ def _end_of_list(texts: tuple[str, ...], at: int, last: int) -> int:
 def _key_before(texts: tuple[str, ...], at: int, *, is_pair: bool) -> Key | None:
     """The name before a number; also of a count in parentheses."""
     text = texts[at]
+    if at > 1 and text == "]: " and texts[at - 1] == "-" and texts[at - 2].endswith(" ["):
+        return read_key(f"{texts[at - 2][:-2]}: ", first=at == 2)  # "avg. loss [951-1000]: 12.3"
     if text.endswith("#"):  # "Iteration #1", never "output #0"
         key = read_key(f"{text[:-1]} ", first=at == 0)
         return key if key is not None and is_counter(key.last.lower()) else None
@@ -94,4 +100,6 @@ def _key_before(texts: tuple[str, ...], at: int, *, is_pair: bool) -> Key | None
     if opened is None or not (is_pair or opened[1]):
         return read_key(text, first=at == 0)
     key = read_key(f"{text[: opened.start()]} ", first=at == 0)
-    return key if key is not None and is_counter(key.last.lower()) else None
+    if key is None or key.qualifier:  # "waiting for batch (threaded) (10/10)"
+        return None
+    return key if is_counter(key.last.lower()) else None

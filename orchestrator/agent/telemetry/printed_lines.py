@@ -45,7 +45,11 @@ _HEADING = re.compile(
     rf"\W{{0,20}}(?:[A-Za-z]{{1,12}}\s)?({'|'.join(sorted(EVALUATION))})(?:\s[A-Za-z]{{1,12}}){{0,2}}\s?:\s{{0,8}}",
     re.IGNORECASE,
 )
+_BRANCH = re.compile(
+    r"\s{0,8}[├└]──\s([A-Za-z]{1,20})\s{0,9}"
+)  # of a tree: "└── Validation", above its values
 BEST = "best"
+TREE = ("│", "├", "└")
 _WORDS_OF_NAME = re.compile(r"[\s/_.]+")
 # "Early stopping, best iteration is:", above the values of a step that was before.
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
@@ -110,11 +114,16 @@ class LineParser:
             if self.progress.heading == BEST:
                 self.progress.heading = ""
             return None
+        if self.tables.fenced and self.tables.take_pair(line):
+            return None
         if line.startswith(FRAME):
             self.muting.code = MOST_CODE_LINES
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
+            return None
+        if (branch := _BRANCH.fullmatch(line)) is not None:
+            self.progress.heading = branch[1].lower() if branch[1].lower() in EVALUATION else ""
             return None
         if line.rstrip().endswith(":") and _BEST_HEADING.search(line):
             part = next((word for word in _WORDS_OF_NAME.split(line.lower()) if word in EVALUATION), "")
@@ -127,17 +136,22 @@ class LineParser:
         if (parts := behind_bar(line)) is not None and self._is_of_its_own(parts[1]):
             return _joined(self.feed(parts[0]), self.feed(parts[1]))
         if not self._may_tell(line):
-            self.progress.heading = ""
+            self._end_heading(line)
             return None
         texts, numbers = split_numbers(line)
         layout = layout_of(texts)
         if layout is None or layout.kind is Kind.PROGRESS:
-            self.progress.heading = ""
+            self._end_heading(line)
         if layout is None:
             return None
         if layout.count_at >= 0 and not _is_count(numbers, layout.count_at):
             return None if layout.otherwise is None else self._reader.read(layout.otherwise, numbers, line)
         return self._reader.read(layout, numbers, line)
+
+    def _end_heading(self, line: str) -> None:
+        """End the heading above this line, unless both may belong to a tree."""
+        if line.lstrip()[:1] not in TREE:
+            self.progress.heading = ""
 
     def _names_past(self, line: str) -> bool:
         """Whether a line repeats the best values so far, which belong to an earlier step or epoch."""

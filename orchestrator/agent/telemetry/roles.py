@@ -11,6 +11,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     ENDS_OF_GLOBAL_STEPS,
     ENDS_OF_STEPS,
     EPISODES,
+    EPOCH_AND_STEP,
     EPOCH_COUNTS,
     EPOCHS,
     ITERATIONS,
@@ -21,6 +22,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     RATIOS,
     ROUNDS,
     SAMPLE_COUNTS,
+    STEP_AND_END,
     STEP_COUNTS,
     STEP_WORDS,
     WORDS_OF_A_NUMBER,
@@ -76,6 +78,13 @@ class Builder:
             self.tells_of_past = True
             return
         if number.of is not None and not number.named and self._take_count(number):
+            return
+        if number.of is not None and number.key is not None and number.key.last.lower() in STEP_AND_END:
+            self.set_step(number.slot, GLOBAL_RANK)  # "global_step/max_steps: 10/100"
+            return
+        if number.of is not None and number.key is not None and number.key.last.lower() in EPOCH_AND_STEP:
+            self.set_epoch(Slot(number.at, None))
+            self.set_step(Slot(number.of, None), NO_RANK - 1)
             return
         if number.key is None:
             self._take_unnamed(number)

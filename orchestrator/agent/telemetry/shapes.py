@@ -13,6 +13,7 @@ from orchestrator.agent.telemetry.unnamed_counts import read_start
 from orchestrator.agent.telemetry.vocabulary import (
     EVALUATION,
     FOREIGN_COUNTS,
+    LEFT_OUT,
     OFTEN_MEASURED,
     PARTS,
     TRAINING,
@@ -35,7 +36,8 @@ _LOG_PREFIX = re.compile(
 )
 _EVALUATES = re.compile(
     rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
-    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch)){0,2}\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[()]|\x01|(?<=\s)\x01)",
+    r"(?:\s(?:num_timesteps|timesteps?|global_step|steps?|iterations?)\s?=\s?\x01|"
+    r"(?:\s+(?:set|results?|metrics?|summary|epoch|steps?|iter|iteration|batch)){0,2}\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[()]|\x01|(?<=\s)\x01))",
     re.IGNORECASE,
 )
 _EVALUATES_BEHIND = re.compile(
@@ -77,8 +79,16 @@ _LOGGER = re.compile(
     rf"(?:^{_LEVEL}:(?P<basic>[\w.]{{1,60}}):|(?:^|\s)(?P<dashed>[\w.]{{1,60}})\s-\s{_LEVEL}\s-\s|\[(?P<hydra>[\w.]{{1,60}})\]\[{_LEVEL}\](?:\s-\s)?)"
 )
 MOST_LOGGED = 10  # numbers before the name of a logger: a time
-_HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
+_HEADLINE = re.compile(
+    r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}|\W{0,8}iteration\s?[:#]?\s?\x01\W{0,3}",
+    re.IGNORECASE,
+)
 _PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
+# "Total loss 345.9", and nothing else
+_LOSS_ALONE = re.compile(
+    rf"\W{{0,8}}(?:(?:total|overall|average|avg|mean|{_PARTS_OF_A_RUN})\.?\s){{1,2}}loss\s{{1,8}}\x01\s{{0,9}}",
+    re.IGNORECASE,
+)
 _IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _BEFORE_MEASURES = frozenset({"time", "time_s", "lr", "learning_rate"})  # "Time: 12.3 train_loss: 0.5"
@@ -97,7 +107,8 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
         return None
     texts, logger = _without_logger(texts)
     whole = NUMBER.join(texts)
-    layout = _read_accuracy(texts, whole) or _read_line(texts, whole, is_logged=bool(logger))
+    layout = _read_accuracy(texts, whole) or _read_loss_alone(texts, whole)
+    layout = layout or _read_line(texts, whole, is_logged=bool(logger))
     return layout and (replace(layout, logger=logger) if logger else layout)
 
 
@@ -124,6 +135,14 @@ def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
     part = part or next((word for word in words if word in TRAINING), None)
     name = f"{part}_accuracy" if part else "accuracy"
     return Layout(Kind.VALUES, (Field(len(texts) - 2, f"{name}_percent" if hit[1] else name),))
+
+
+def _read_loss_alone(texts: tuple[str, ...], whole: str) -> Layout | None:
+    """The meaning of a line with one loss, without a sign before it: "Total loss 345.9"."""
+    if _LOSS_ALONE.fullmatch(whole) is None:
+        return None
+    words = [word for word in _WORDS.findall(whole.lower()) if word not in LEFT_OUT]
+    return Layout(Kind.VALUES, (Field(len(texts) - 2, "_".join(words)),))
 
 
 def _read_line(texts: tuple[str, ...], whole: str, *, is_logged: bool) -> Layout | None:
@@ -171,6 +190,8 @@ def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout |
         return None  # "Error: 404"
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, _of_first_part(fields, rest), printed_dict=printed_dict)
+    if measured and _lists_values(builder, rest):
+        return Layout(Kind.VALUES, _of_first_part(fields, rest), below_heading=True)
     return None
 
 
@@ -193,6 +214,7 @@ def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Fiel
         return fields
     part, rest = hit[1].lower(), {field.name.lower() for field in measured[1:]}
     has_part = any(not PARTS.isdisjoint(_WORDS.findall(name)) for name in rest)
+    has_part = has_part or any(". " in text for text in texts[measured[0].at + 1 : measured[1].at + 1])
     if has_part or measured[0].name.lower().removeprefix(f"{part}_") in rest:
         return fields
     return tuple(
@@ -265,6 +287,17 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     if not any(is_measure(field.name) for field in fields):
         return None
     return Layout(Kind.VALUES, fields, step=None if ended else place)
+
+
+def _lists_values(builder: Builder, rest: str) -> bool:
+    """Whether a line has only names with a sign before their values: "Norm: 12.3, Bias: 0.1, Avg. loss: 0.5"."""
+    if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
+        return False
+    return (
+        builder.count is None
+        and len(builder.fields) > 1
+        and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4
+    )
 
 
 def _only_measures(builder: Builder, rest: str) -> bool:

@@ -16,9 +16,13 @@ from orchestrator.agent.telemetry.vocabulary import (
     EPISODES,
     EVALUATION,
     TRAINING,
+    is_counter,
     is_measure,
 )
 
+_TRAINING_COUNT = re.compile(
+    r"(?<![\w/.-])train(?:ing)?\s{0,3}(?:\]\s{0,3}[\[(]|\s\[)\s{0,9}$", re.IGNORECASE
+)
 _LEADS_ON = re.compile(r",\s[^\W\d]")
 _BESIDE_COUNT = re.compile(r"[\s:|,()\[\]-]{1,6}")  # between a count and a name
 
@@ -51,6 +55,19 @@ def _read_brackets(
                 number.slot, NO_RANK - 1
             )  # "logging_writer.py:48] [100] loss=5.2" of JAX's trainers
             return numbers[index + 1 :]
+    return None
+
+
+def _read_training_count(
+    builder: Builder, numbers: list[Number], texts: tuple[str, ...]
+) -> list[Number] | None:
+    """Take the count behind the word for the training: "Training  [ 0/125000]  loss: 0.5", "[Train](10/100) loss: 0.5"."""
+    for index, number in enumerate(numbers):
+        if number.of is not None and _TRAINING_COUNT.search(texts[number.at][-40:]) is not None:
+            builder.set_step(number.slot, NO_RANK - 1)
+            return numbers[index + 1 :]
+        if number.key is not None and is_counter(number.key.last.lower()):
+            return None
     return None
 
 
@@ -112,6 +129,8 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured
     if (rest := _read_brackets(builder, numbers, texts, measured=measured)) is not None:
+        return rest
+    if measured and (rest := _read_training_count(builder, numbers, texts)) is not None:
         return rest
     if first.at == 0 and (
         (measured and start == "[" and first.after[:2] in ("]\t", "] "))

@@ -14,6 +14,8 @@ ITERATIONS = _words("iter iteration itr it update itération iteración iteracio
 BATCHES = _words("batch minibatch batch_idx batch_id lote 批次 배치 バッチ батч")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
 EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮 輪 輪次 에포크 에폭 エポック эпоха")
+STEP_AND_END = _words("global_step/max_steps step/max_steps step/total_steps iter/max_iters iter/total_iters")
+EPOCH_AND_STEP = _words("epoch/iter epoch/step epoch/iteration epoch/batch ep/it")  # "epoch/iter: 0/199"
 EPISODES = _words(
     "episode 에피소드 エピソード эпизод"
 )  # they count as epochs only where a line names neither a step nor an epoch
@@ -71,7 +73,7 @@ TRAINING_BARS = (
 )
 PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
-NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed")
+NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed loop")
 STEP_RATES = STEP_COUNTS
 
 # What people measure.  A line without a step counts only if it has such a name; its values belong to the last step.
@@ -82,7 +84,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa ndcg mrr hits hr@1 hr@5 hr@10 hr@20 hit@1 hit@5 hit@10 hit@20"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
@@ -113,7 +115,7 @@ NOT_VALUES |= _words(
     "client clients trial fold of in at to for on by from with and or than is was after about took a the size instances images id"
 )
 NOT_VALUES |= _words(
-    "sentences over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
+    "sentences host dp pp tp numimages over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
 )
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = (
@@ -179,7 +181,7 @@ FOREIGN_COUNTS = sorted(
 )
 FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *FOREIGN_COUNTS, "paso ")
 
-_PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
+_PARTS_OF_NAME = re.compile(r"[/_.@\s-]+")
 _OF_ERRORS = _words(
     "mean average avg absolute squared square relative rms l1 l2 classification prediction reconstruction top1 top5"
 )
@@ -245,12 +247,22 @@ def is_setting(name: str) -> bool:
     return word in SETTINGS and word not in OFTEN_MEASURED
 
 
+_ENDS_OF_SUMS = (
+    "tokens",
+    "loss",
+    "norm",
+    "reward",
+    "return",
+    "score",
+)  # "total_loss", "total_loss_step" of Lightning
+
+
 def is_value(name: str) -> bool:
     """Whether a number of this name may be a metric."""
     word = name.lower()
     if word in NOT_VALUES or (
         word.startswith(NOT_VALUE_STARTS)
-        and not word.endswith(("tokens", "loss", "norm", "reward", "return", "score"))
+        and not word.removesuffix("_step").removesuffix("_epoch").endswith(_ENDS_OF_SUMS)
     ):
         return False
     return not word.endswith(NOT_VALUE_ENDS) or is_measure(word)
