@@ -19,7 +19,7 @@ _TRAINING = re.compile(
 )
 # "Training complete in 1m 5s", "`Trainer.fit` stopped: `max_epochs=6` reached."
 _END_OF_TRAINING = re.compile(
-    r"\W{0,40}(?:(?:the )?training|trainer\.fit)\W{1,3}(?:is |was |has )?(?:stopped|completed?|finished|done|ended)\b",
+    r"\W{0,40}(?:(?:the )?training|trainer\.fit)\W{1,3}(?:is |was |has )?(?:stopped|completed?|finished|done|ended)\b(?!\s(?:iteration|epoch|step|batch|it)\b)",
     re.IGNORECASE,
 )
 _OF = re.compile(r"\s{0,2}/\s{0,2}|\s(?:of|von)\s")

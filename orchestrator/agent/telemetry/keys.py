@@ -22,7 +22,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_TEXT = 160  # before a number
 MOST_WORDS = 4
 _SEPARATOR = re.compile(
-    r"""['"]?(?P<sep>\s{0,9}(?:[:=]|[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:(?:np|tf|jnp|torch)\.)?(?:[tT]ensor|(?:Device)?[aA]rray|u?int\d{1,2}|float\d{1,2})\(|<tf\.Tensor: shape=\(\), dtype=\w{1,12}, numpy=)?(?:\[\s?)?)$"""
+    r"""['"]?(?P<sep>(?:\s{0,40}:{1,3}|\s{0,9}=|\s{0,9}[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:(?:np|tf|jnp|torch)\.)?(?:[tT]ensor|(?:Device)?[aA]rray|u?int\d{1,2}|float\d{1,2})\(|<tf\.Tensor: shape=\(\), dtype=\w{1,12}, numpy=)?(?:\[\s?)?)$"""
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;!\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013\u2014]{1,3}\s")

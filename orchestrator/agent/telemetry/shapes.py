@@ -139,9 +139,11 @@ def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
 
 def _read_loss_alone(texts: tuple[str, ...], whole: str) -> Layout | None:
     """The meaning of a line with one loss, without a sign before it: "Total loss 345.9"."""
-    if _LOSS_ALONE.fullmatch(whole) is None:
+    prefix = _LOG_PREFIX.match(whole)
+    rest = whole[prefix.end() :] if prefix else whole
+    if _LOSS_ALONE.fullmatch(rest) is None:
         return None
-    words = [word for word in _WORDS.findall(whole.lower()) if word not in LEFT_OUT]
+    words = [word for word in _WORDS.findall(rest.lower()) if word not in LEFT_OUT]
     return Layout(Kind.VALUES, (Field(len(texts) - 2, "_".join(words)),))
 
 

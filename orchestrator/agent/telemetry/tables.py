@@ -30,6 +30,7 @@ _SUBHEADER = re.compile(
 )
 _FENCE = re.compile(r"-{5,}\s{1,4}-{3,}\s{0,9}")
 _PAIR = re.compile(r"([^\W\d](?:[^:=|\s]|\s(?!\s)){0,80})\s{2,80}([-+.\w]{1,40})\s{0,9}")
+_BOXED = re.compile(rf"\s[\w/.-]{{1,80}}\s{NUMBER}\s")  # "│ loss      0.51234 │" of Ray
 _BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
 _ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs,]*+")
 # "mAP50-95): 100%|####", never the "23%  |" of a cell
@@ -37,7 +38,7 @@ _BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?<![\d.])(?:\d{{1,3}}|{NUMBER})%(?:\||\s
 _CELL_NUMBER = re.compile(
     r"[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE
 )
-_STEP_COLUMNS = ({"#"} | GLOBAL_STEPS, STEPS, ITERATIONS)
+_STEP_COLUMNS = ({"#"} | GLOBAL_STEPS, STEPS, ITERATIONS | {"training_iteration"})
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class Tables:
     def add_cell(self, line: str, kind: Kind) -> None:
         """Take one name and value, or the title of a section."""
         cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        if len(cells) == 1:
+            cells = _GAP.split(cells[0])
         if kind is Kind.SECTION:
             self.section = short_name(cells[0])
         elif len(cells) == 2 and len(self.cells) < MOST_CELLS and _CELL_NUMBER.fullmatch(cells[1]):
@@ -165,6 +168,8 @@ def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
         if len(cells) == 2 and not numbers and not cells[1].strip() and cells[0].strip().endswith("/"):
             return Layout(Kind.SECTION)
         if len(cells) == 2 and numbers and not cells[1].strip().strip("\x01"):
+            return Layout(Kind.CELL)
+        if len(cells) == 1 and numbers and _BOXED.fullmatch(cells[0]) is not None:
             return Layout(Kind.CELL)
     if numbers == 0 and whole.lstrip()[:1] in EDGES and _SUBHEADER.match(whole):
         return Layout(Kind.SUBHEADER)

@@ -23,6 +23,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 _TRAINING_COUNT = re.compile(
     r"(?<![\w/.-])train(?:ing)?\s{0,3}(?:\]\s{0,3}[\[(]|\s\[)\s{0,9}$", re.IGNORECASE
 )
+_BEGINS_RECORD = re.compile(r"(?:(?:INFO|DEBUG):[\w.]{1,60}:)?\[")
 _LEADS_ON = re.compile(r",\s[^\W\d]")
 _BESIDE_COUNT = re.compile(r"[\s:|,()\[\]-]{1,6}")  # between a count and a name
 
@@ -43,7 +44,7 @@ def _read_brackets(
         if (
             measured
             and number.of is after.of is None
-            and before == "["
+            and _BEGINS_RECORD.fullmatch(before) is not None
             and number.after in (", ", " ")
             and after.after[:1] == "]"
         ):

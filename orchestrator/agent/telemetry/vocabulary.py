@@ -73,7 +73,7 @@ TRAINING_BARS = (
 )
 PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
-NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed loop")
+NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed loop global")
 STEP_RATES = STEP_COUNTS
 
 # What people measure.  A line without a step counts only if it has such a name; its values belong to the last step.
@@ -181,7 +181,7 @@ FOREIGN_COUNTS = sorted(
 )
 FOREIGN_HINTS = (*sorted(_FOREIGN_MEASURES), *FOREIGN_COUNTS, "paso ")
 
-_PARTS_OF_NAME = re.compile(r"[/_.@\s-]+")
+_PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
 _OF_ERRORS = _words(
     "mean average avg absolute squared square relative rms l1 l2 classification prediction reconstruction top1 top5"
 )
@@ -226,6 +226,7 @@ def is_measure(name: str) -> bool:
     return (
         word in MEASURES
         or not MEASURES.isdisjoint(parts)
+        or ("@" in word and not MEASURES.isdisjoint(part.partition("@")[0] for part in parts))
         or any(part.endswith(MEASURE_ENDS) for part in parts)
     )
 
