@@ -273,3 +273,10 @@ def test_batches_of_an_evaluation_beside_a_training_do_not_count():
     lines = ["Step 900: loss=0.5", "Step 1000: loss=0.5", "Step 1000: val_loss=0.5", "Step 10: val_loss=0.5"]
 
     assert steps_of(*lines) == [900, 1000, 1000, 1000]
+
+
+def test_a_bar_with_a_loss_and_its_learning_rate_is_the_training_by_any_name():
+    bar = "my model:  10%|#         | 10/100 [01:00<09:00,  1.67it/s, {values}]"
+
+    assert steps_of(bar.format(values="loss=0.5"), bar.format(values="lr: 1.0e-04 loss: 5.1e-01")) == [10]
+    assert steps_of("Validation my" + bar.format(values="lr=0.1, loss=0.5")) == []

@@ -246,3 +246,11 @@ def test_a_dict_of_losses_over_several_lines_is_read():
     found = [each.values for line in lines if (each := parser.feed(line)) is not None]
 
     assert found[1:] == [{"Loss/box_loss": 0.5}, {"Loss/total_loss": 0.9}]
+
+
+@pytest.mark.parametrize("key", ["_type", "mode", "split", "phase"])
+def test_a_record_that_names_an_evaluation_is_one(key):
+    record = f'{{"{key}": "val", "epoch": 9, "loss": 0.4}}'
+    found = last_of(f"epoch 3 step 5 loss 0.5\n{record}")
+
+    assert (found.step, found.epoch, found.values) == (5, 3.0, {"val_loss": 0.4})

@@ -42,3 +42,15 @@ def test_an_empty_row_changes_no_names():
         parser.feed(line)
 
     assert parser.feed("| 2 | 0.5 | 0.9 |").values == {"Loss": 0.5, "Acc": 0.9}
+
+
+def test_a_metric_for_all_parts_of_a_run_is_read_by_their_columns():
+    lines = ["Epoch 1 loss 0.5", "│          │   train │   test │", "│ accuracy │  0.8123 │ 0.7012 │"]
+
+    assert last_of("\n".join(lines)).values == {"train_accuracy": 0.8123, "test_accuracy": 0.7012}
+
+
+def test_a_row_of_things_that_are_no_parts_is_nothing():
+    assert steps_of(
+        "step 5 loss 0.5", "│          │   cats  │  dogs  │", "│ accuracy │  0.8123 │ 0.7012 │"
+    ) == [5]

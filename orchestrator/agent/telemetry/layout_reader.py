@@ -283,6 +283,8 @@ class LayoutReader:
                 return self._row(self.tables.fence())
             case Kind.BORDER:
                 return self._row(self.tables.close())
+            case Kind.PART_ROW:
+                return self._row(self.tables.read_part_row(line))
             case Kind.ROW:
                 return self._row(self.tables.read_row(line))
             case Kind.OPENING:

@@ -15,6 +15,7 @@ class Kind(Enum):
     DRAWN_BAR = "drawn bar"  # drawn by the script itself, with values; also for its evaluation
     HEADER = "header"  # the column names of a table
     SUBHEADER = "subheader"  # the second line of column names: "|   |   | Accuracy | Loss |"
+    PART_ROW = "part row"  # "│ loss │ 0.51 │ 0.61 │" below "│   │ train │ validation │"
     ROW = "row"  # numbers alone: a row of the table before it
     SECTION = "section"  # "| rollout/ |   |", above the names of a table with one name a line
     FENCE = "fence"  # "-----  ----", above and below "trainer/QF1 Loss    0.123"

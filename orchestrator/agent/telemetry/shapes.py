@@ -79,6 +79,11 @@ _LOGGER = re.compile(
     rf"(?:^{_LEVEL}:(?P<basic>[\w.]{{1,60}}):|(?:^|\s)(?P<dashed>[\w.]{{1,60}})\s-\s{_LEVEL}\s-\s|\[(?P<hydra>[\w.]{{1,60}})\]\[{_LEVEL}\](?:\s-\s)?)"
 )
 MOST_LOGGED = 10  # numbers before the name of a logger: a time
+# '{"_type": "val_epoch", "loss": 0.5}', '{"mode": "val", "loss": 0.5}'
+_PART_OF_RECORD = re.compile(
+    rf"""['"](?:_?type|mode|split|phase|stage|subset)['"]\s?:\s?['"]({"|".join(sorted(EVALUATION))})(?:_\w{{1,20}})?['"]""",
+    re.IGNORECASE,
+)
 _HEADLINE = re.compile(
     r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}|\W{0,8}iteration\s?[:#]?\s?\x01\W{0,3}",
     re.IGNORECASE,
@@ -170,6 +175,9 @@ def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout |
     printed_dict = line.startswith("{") and line.endswith("}")
     if _describes_run(builder, printed_dict=printed_dict):
         return None
+    if (part := _PART_OF_RECORD.search(whole)) is not None:
+        builder.count = None  # a date before the record
+        return _read_evaluation(builder, part[1])
     if _EVALUATES.match(line) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
         return _read_evaluation(builder, rest)
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.

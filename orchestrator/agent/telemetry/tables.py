@@ -13,6 +13,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     GLOBAL_STEPS,
     HEADERS,
     ITERATIONS,
+    PARTS,
     ROUNDS,
     STEPS,
     is_value,
@@ -31,6 +32,9 @@ _SUBHEADER = re.compile(
 _FENCE = re.compile(r"-{5,}\s{1,4}-{3,}\s{0,9}")
 _PAIR = re.compile(r"([^\W\d](?:[^:=|\s]|\s(?!\s)){0,80})\s{2,80}([-+.\w]{1,40})\s{0,9}")
 _BOXED = re.compile(rf"\s[\w/.-]{{1,80}}\s{NUMBER}\s")  # "│ loss      0.51234 │" of Ray
+_PART_ROW = re.compile(
+    rf"[|\u2502\u2503]\s[A-Za-z][\w-]{{0,60}}(?:\s{{1,80}}[|\u2502\u2503]\s{{1,80}}{NUMBER}){{2,4}}\s{{0,80}}[|\u2502\u2503]"
+)
 _BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
 _ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs,]*+")
 # "mAP50-95): 100%|####", never the "23%  |" of a cell
@@ -61,6 +65,7 @@ class Tables:
         default_factory=dict
     )  # tables with other headers, by their first column
     fenced: bool = False  # names and values follow in two columns
+    parts: list[str] = field(default_factory=list)  # of a run, in the columns of a table of metrics
     section: str = ""
     cells: dict[str, str] = field(default_factory=dict)  # since the last border
 
@@ -74,6 +79,9 @@ class Tables:
     def extend(self, line: str) -> None:
         """Take the second line of the columns' names, right below the first, which many columns may share."""
         cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        self.parts = [cell.lower() for cell in cells[1:] if cell.lower() in PARTS]
+        if len(self.parts) != len(cells) - 1:
+            self.parts = []
         if len(cells) == len(self.names) > len(set(self.names)):
             both = zip(self.names, cells, strict=True)
             self.names = [short_name("_".join([name, *cell.split()])) for name, cell in both]
@@ -105,6 +113,13 @@ class Tables:
             self.cells = {}
             return None
         return self.close()
+
+    def read_part_row(self, line: str) -> TableRow | None:
+        """Read a metric's values for all parts of a run."""
+        name, *cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        if not self.parts or len(cells) != len(self.parts):
+            return None
+        return _read_columns([f"{part}_{name}" for part in self.parts], cells)
 
     def close(self) -> TableRow | None:
         """End the table of cells at its border; None if there was none."""
@@ -175,6 +190,8 @@ def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(Kind.SUBHEADER)
     if numbers <= 2 and header_names(whole):
         return Layout(Kind.HEADER)
+    if numbers > 1 and _PART_ROW.fullmatch(whole.strip()) is not None:
+        return Layout(Kind.PART_ROW)
     if numbers >= LEAST_COLUMNS and all(_ROW.fullmatch(text) for text in texts):
         return Layout(Kind.ROW)
     return None
