@@ -1,7 +1,7 @@
 """Tables of several kinds, and lines between them that are none."""
 
 from orchestrator.agent.telemetry.printed_lines import LineParser
-from tests.telemetry.lines import last_of, steps_of
+from tests.telemetry.lines import last_of, steps_of, values_of
 
 FENCE = "-----------------  -----------"
 
@@ -30,7 +30,7 @@ def test_columns_with_the_same_name_have_that_of_the_line_below():
     for line in ("|  Epoch  |  Iter   |  Test  |  Test  |", "|         |         |  Acc   |  Loss  |"):
         parser.feed(line)
 
-    assert parser.feed("|       2 |      10 |  0.91  |  0.31  |").values == {
+    assert values_of(parser, "|       2 |      10 |  0.91  |  0.31  |").values == {
         "Test_Acc": 0.91,
         "Test_Loss": 0.31,
     }
@@ -41,7 +41,7 @@ def test_an_empty_row_changes_no_names():
     for line in ("| Epoch | Loss | Acc |", "|       | low  | high |"):
         parser.feed(line)
 
-    assert parser.feed("| 2 | 0.5 | 0.9 |").values == {"Loss": 0.5, "Acc": 0.9}
+    assert values_of(parser, "| 2 | 0.5 | 0.9 |").values == {"Loss": 0.5, "Acc": 0.9}
 
 
 def test_a_metric_for_all_parts_of_a_run_is_read_by_their_columns():

@@ -58,7 +58,7 @@ def test_numbers_without_a_measure_are_no_counts(line):
 
 
 def test_a_validation_loss_of_an_earlier_iteration_is_left_out():
-    assert LineParser().feed("Validation loss 7: 0.6").values == {"validation_loss": 0.6}
+    assert values_of(LineParser(), "Validation loss 7: 0.6").values == {"validation_loss": 0.6}
     assert steps_of("step 9 loss 0.5", "Validation loss 7: 0.6", "step 10 loss 0.4") == [9, 10]
 
 

@@ -10,6 +10,8 @@ from orchestrator.agent.telemetry.vocabulary import EPOCHS, is_counter
 _FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:(?:out\s)?of|von|de|sur|из)\s{1,2})")
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
 _HOST, _SOURCE = re.compile(r"\t[\w.-]{1,99}:$"), re.compile(r"\t\w[\w.]{0,99}:")
+_RANKS = re.compile(r"\[(?:INFO|DEBUG|WARNING)\|[A-Z]P=$")
+_NEXT_RANK = re.compile(r"\|[A-Z]P=")
 _WORDS = re.compile(r"[^\W\d_]+")
 _OPENED = re.compile(r"(\.\.\.)?\s?\($")  # "Epoch (1/3)", "Step... (100 | Loss: 2.1)"
 
@@ -45,8 +47,8 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
     at = first
     while at < last:
         joint = texts[at + 1] if at + 1 < last else ""
-        if _SOURCE.fullmatch(joint) is not None and _HOST.search(texts[at]) is not None:
-            at += 1  # "\thostname:0\tolmo_core.train.callbacks:45\t"
+        if (behind := _end_of_origin(texts, at, last)) > at:
+            at = behind
             continue
         if joint == ",":  # "0,52" with a decimal comma, or a list: nobody can tell
             at = _end_of_list(texts, at, last)
@@ -64,6 +66,17 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             numbers.append(Number(at, None, key, after, read_scale(after)))
             at += 1
     return numbers
+
+
+def _end_of_origin(texts: tuple[str, ...], at: int, last: int) -> int:
+    """The position behind the numbers that say which process logs: "[INFO|DP=0|PP=0|TP=0]", "\\thost:0\\ta.b:45\\t"."""
+    if at + 1 < last and _SOURCE.fullmatch(texts[at + 1]) and _HOST.search(texts[at]):
+        return at + 1
+    if _RANKS.search(texts[at]) is None:
+        return at
+    while at + 1 < last and _NEXT_RANK.fullmatch(texts[at + 1]):
+        at += 1
+    return at + 1
 
 
 def _is_pair(texts: tuple[str, ...], at: int) -> bool:

@@ -115,7 +115,7 @@ NOT_VALUES |= _words(
     "client clients trial fold of in at to for on by from with and or than is was after about took a the size instances images id"
 )
 NOT_VALUES |= _words(
-    "sentences host dp pp tp numimages over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
+    "sentences numimages over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
 )
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = (
