@@ -50,13 +50,26 @@ def test_epochs_that_go_on_over_folds_are_left_as_they_are():
 
 @pytest.mark.parametrize(
     "heading",
-    ["Stage 2", "=== Run 2/5 ===", "Seed: 7", "Seed 7", "Phase #2", "Training complete in 1m 5s", "Training finished.", "`Trainer.fit` stopped: `max_epochs=2` reached."],
+    ["Stage 2", "Stage 2: finetune", "Training with seed 2", "Seed set to 7", "2026-11-28 10:00:00,123 - INFO - Run 2", "=== Run 2/5 ===", "Seed: 7", "Seed 7", "Phase #2", "Training complete in 1m 5s", "Training finished.", "`Trainer.fit` stopped: `max_epochs=2` reached."],
 )  # fmt: skip
 def test_the_epochs_of_a_second_training_go_on_from_the_first(heading):
-    first = heading.replace("2", "1", 1).replace("7", "3") if heading[0] in "S=P" else "begin"
+    first = heading.replace("2", "1", 1).replace("7", "3") if heading[0] in "S=P" else "Stage 1"
     lines = [first, "Epoch 1 loss 0.5", "Epoch 2 loss 0.4", heading, "Epoch 1 loss 0.5", "Epoch 2 loss 0.4"]
 
     assert steps_of(*lines) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["Run {} | ", "[seed {}] ", "Stage {}: ", "Repetition {}, "])
+def test_a_line_may_name_its_training_before_its_epoch(name):
+    lines = [f"{name.format(number)}Epoch {epoch} loss 0.5" for number in (1, 2, 3) for epoch in (1, 2)]
+
+    assert steps_of(*lines) == [1, 2, 3, 4, 5, 6]
+
+
+def test_trainings_side_by_side_keep_their_epochs():
+    lines = [f"Run {number}, Epoch {epoch}, loss 0.5" for epoch in (1, 2, 3) for number in (1, 2)]
+
+    assert steps_of(*lines) == [1, 1, 2, 2, 3, 3]
 
 
 def test_epochs_that_begin_again_after_their_last_go_on():

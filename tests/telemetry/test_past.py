@@ -54,6 +54,9 @@ def test_values_of_the_best_epoch_are_none_of_now(line):
         "Loading checkpoint of epoch 2",
         "Removed checkpoint of epoch 2",
         "Deleted epoch 2",
+        "Evaluating model of epoch 3",
+        "Plotting results of epoch 2",
+        "Best model saved at epoch 3",
         "Modell von Epoche 3 gespeichert",
     ],
 )

@@ -7,21 +7,9 @@ from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.tokens import NUMBER
 
 FOLD_HINT, FIT_HINT = "fold", "[cv"
-TRAINING_HINTS = ("stage", "phase", "run ", "run:", "seed", "repe", "split ", "experiment")
 MOST_SCORES = 64
 # "Fold 2/5", "Fold 2, Epoch 1: loss 0.5"
 _FOLD = re.compile(r"(?<![\w/.-])(?:k-?)?fold\s{0,2}[:#=]?\s{0,2}[\[(]?$", re.IGNORECASE)
-# "Stage 2", "=== Run 2/5 ===", "Seed: 7", and nothing else
-_TRAINING = re.compile(
-    rf"\W{{0,40}}(?:training |pre-?training |starting |begin(?:ning)? )?(?:stage|phase|run|seed|repeat|repetition|split|trial|experiment)"
-    rf"\s{{0,2}}[:#=]?\s{{0,2}}{NUMBER}(?:(?:\s{{0,2}}/\s{{0,2}}|\s(?:of|von)\s){NUMBER})?\W{{0,80}}",
-    re.IGNORECASE,
-)
-# "Training complete in 1m 5s", "`Trainer.fit` stopped: `max_epochs=6` reached."
-_END_OF_TRAINING = re.compile(
-    r"\W{0,40}(?:(?:the )?training|trainer\.fit)\W{1,3}(?:is |was |has )?(?:stopped|completed?|finished|done|ended)\b(?!\s(?:iteration|epoch|step|batch|it)\b)",
-    re.IGNORECASE,
-)
 _OF = re.compile(r"\s{0,2}/\s{0,2}|\s(?:of|von)\s")
 _WITH_FOLD = frozenset({Kind.PROGRESS, Kind.BAR, Kind.KERAS_BAR})
 # "[CV 1/3] END ...C=0.1;, score=0.93 total time= 0.1s"
@@ -29,13 +17,6 @@ _STARTS = re.compile(rf"\[CV(?: {NUMBER}/{NUMBER}(?:; {NUMBER}/{NUMBER})?)?\] EN
 _SCORE = re.compile(r"(?:^|[ ,;)])([A-Za-z_]\w{0,60})(?:=|: )(?:\((train|test)=)?$")
 _OTHER_PART = re.compile(r", (train|test)=$")
 _BEFORE_TIME = "total time="
-
-
-def read_training(whole: str) -> Layout | None:
-    """The meaning of a line that only names the training that begins, of several in one process."""
-    if _TRAINING.fullmatch(whole) is not None:
-        return Layout(Kind.TRAINING, step=Slot(0, None))
-    return None
 
 
 def with_fold(layout: Layout | None, texts: tuple[str, ...]) -> Layout | None:
@@ -47,11 +28,6 @@ def with_fold(layout: Layout | None, texts: tuple[str, ...]) -> Layout | None:
         return layout
     fold = Slot(at, at + 1 if at + 2 < len(texts) and _OF.fullmatch(texts[at + 1]) else None)
     return replace(layout or Layout(Kind.FOLD), fold=fold)
-
-
-def read_end(layout: Layout | None, whole: str) -> Layout | None:
-    """The meaning of a line that means nothing else, and tells that the training has ended."""
-    return Layout(Kind.TRAINING) if layout is None and _END_OF_TRAINING.match(whole) is not None else layout
 
 
 def read_fit(texts: tuple[str, ...], whole: str) -> Layout | None:

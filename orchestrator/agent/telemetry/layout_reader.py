@@ -30,6 +30,8 @@ class LayoutReader:
         """The values of a line, or None; values count only beside a step, an epoch or in a printed dict."""
         if layout.fold is not None and (fold := count_of(layout.fold, numbers)) is not None:
             self.progress.note_fold(fold, total_of(layout.fold, numbers))
+        if layout.training is not None:
+            self.progress.note_training(count_of(layout.training, numbers))
         match layout.kind:
             case Kind.FOLD:
                 return None
@@ -121,7 +123,7 @@ class LayoutReader:
     def _tells_of_before(self, layout: Layout, numbers: list[str]) -> bool:
         """Whether a value behind its count is of an earlier step or epoch than lines of another kind named."""
         progress = self.progress
-        if not progress.has_plain_count:
+        if not progress.has_plain_count or progress.is_next:
             return False
         if layout.epoch is not None:
             return (

@@ -66,6 +66,7 @@ class Layout:
     to_last: bool = False  # the epoch counts up to the number of the last epoch
     episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     fold: Slot | None = None
+    training: Slot | None = None  # of several in one process
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
     behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
     below_heading: bool = False  # values of any name, read only below a line that named their epoch

@@ -10,15 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.agent.telemetry.bars import read_bar
-from orchestrator.agent.telemetry.cross_validation import (
-    FIT_HINT,
-    FOLD_HINT,
-    TRAINING_HINTS,
-    read_end,
-    read_fit,
-    read_training,
-    with_fold,
-)
+from orchestrator.agent.telemetry.cross_validation import FIT_HINT, FOLD_HINT, read_fit, with_fold
 from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
 from orchestrator.agent.telemetry.layout_reader import LayoutReader
 from orchestrator.agent.telemetry.layouts import Kind, Layout
@@ -30,6 +22,8 @@ from orchestrator.agent.telemetry.progress import Progress
 from orchestrator.agent.telemetry.shapes import read_shape
 from orchestrator.agent.telemetry.tables import EDGES, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
+from orchestrator.agent.telemetry.trainings import HINTS as TRAINING_HINTS
+from orchestrator.agent.telemetry.trainings import read_training, with_training
 from orchestrator.agent.telemetry.trials import HINT as TRIAL_HINT
 from orchestrator.agent.telemetry.trials import read_trial
 from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS
@@ -64,7 +58,7 @@ _STRUCTURE = re.compile(
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
     """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
-    layout = read_end(_without_fold(texts, whole), whole)
+    layout = with_training(_without_fold(texts, whole), texts, whole)
     return with_fold(layout, texts) if FOLD_HINT in whole.lower() else layout
 
 

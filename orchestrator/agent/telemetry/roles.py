@@ -54,6 +54,7 @@ class Builder:
         self.prose = False
         self.has_total = False  # some count of steps has its end: "STEP: 25/400, GLOBAL_STEP: 25"
         self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
+        self.names_thing = False  # words before the epoch say what is of it: "Plotting results of epoch 2"
         self.count_at = -1  # the number that is a step only if it is whole: "Train loss 5 0.61"
         self.is_logged = False  # by the logger of an evaluation
         self.counts_behind_measure = True  # else that number is a value
@@ -166,6 +167,8 @@ class Builder:
 
     def _take_epoch(self, number: Number, key: Key) -> None:
         if self.epoch is None and key.here() and not _is_time(number):
+            before = (*key.before, *key.words[:-1])
+            self.names_thing = len(before) > 1 and not before[-1][:1].isupper()
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:

@@ -27,7 +27,7 @@ _NOISE = re.compile(
     r"|^\s{1,8}[\w.]{0,40}warn\w{0,10}\("  # the line of code below a warning
 )
 _PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
-_LOG_PREFIX = re.compile(
+LOG_PREFIX = re.compile(
     r"(?:[IWEF]\d{4} [^\]]{0,160}\])?"  # "I0101 10:00:00.123456  1234 solver.cpp:414]" of glog
     r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?"
     # "[__main__][INFO]" of Hydra
@@ -144,7 +144,7 @@ def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
 
 def _read_loss_alone(texts: tuple[str, ...], whole: str) -> Layout | None:
     """The meaning of a line with one loss, without a sign before it: "Total loss 345.9"."""
-    prefix = _LOG_PREFIX.match(whole)
+    prefix = LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
     if _LOSS_ALONE.fullmatch(rest) is None:
         return None
@@ -169,7 +169,7 @@ def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout |
         builder.take(number)
     builder.take_ends()
     episodes = builder.take_episode()
-    prefix = _LOG_PREFIX.match(whole)
+    prefix = LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
     line = whole.strip()
     printed_dict = line.startswith("{") and line.endswith("}")
@@ -193,7 +193,8 @@ def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout |
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts) or _tells_of_saving(whole, fields),
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts) or _tells_of_saving(whole, fields)
+            or (not fields and builder.names_thing),
         )  # fmt: skip
     measured = [field.name for field in fields if is_measure(field.name)]
     if measured and all(map(is_failure, measured)):
