@@ -22,7 +22,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 LEAST_COLUMNS, MOST_COLUMNS = 3, 40
 MOST_CELLS = 200
 MOST_HEADERS = 8
-_CLASS = "class"
+_CLASSES = ("class", "classes")
 EDGES = ("|", "\u2502", "\u2503")
 _EDGE = re.compile("[|\u2502\u2503]")
 _GAP = re.compile(r"\s{2,}|\t")
@@ -157,7 +157,7 @@ def _names_in(line: str) -> list[str]:
 def _begins(names: list[str], cells: list[str]) -> bool:
     """Whether a row begins as its table says: with the name of a class, else with a number."""
     is_number = _cell_number(cells[0].partition("/")[0]) is not None
-    return is_number != (names[0].lower() == _CLASS)
+    return is_number != (names[0].lower() in _CLASSES)
 
 
 def header_names(line: str) -> list[str]:
@@ -192,7 +192,8 @@ def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(Kind.HEADER)
     if numbers > 1 and _PART_ROW.fullmatch(whole.strip()) is not None:
         return Layout(Kind.PART_ROW)
-    if numbers >= LEAST_COLUMNS and all(_ROW.fullmatch(text) for text in texts):
+    of_all = numbers == LEAST_COLUMNS - 1 and whole.lstrip().startswith("all ")  # classes
+    if (numbers >= LEAST_COLUMNS or of_all) and all(_ROW.fullmatch(text) for text in texts):
         return Layout(Kind.ROW)
     return None
 

@@ -9,7 +9,7 @@ def _words(text: str) -> frozenset[str]:
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
-STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
+STEPS = _words("step step_i steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
 ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数 итерация")
 BATCHES = _words("batch minibatch batch_idx batch_id lote 批次 배치 バッチ батч")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
@@ -133,7 +133,7 @@ NOT_VALUE_ENDS = (
 )
 
 # The first column of a table of metrics.
-HEADERS = EPOCHS | EPISODES | ROUNDS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+HEADERS = EPOCHS | EPISODES | ROUNDS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class classes")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
