@@ -40,7 +40,7 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _BRANCH = re.compile(
-    r"\s{0,8}[├└]──\s([A-Za-z]{1,20})\s{0,9}"
+    r"\s{0,8}[\u251c\u2514]\u2500\u2500\s([A-Za-z]{1,20})\s{0,9}"
 )  # of a tree: "└── Validation", above its values
 BEST = "best"
 TREE = ("│", "├", "└")
@@ -116,7 +116,7 @@ class LineParser:
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
             return None
-        if (branch := _BRANCH.fullmatch(line)) is not None:
+        if "\u2500 " in line and (branch := _BRANCH.fullmatch(line)) is not None:
             self.progress.heading = branch[1].lower() if branch[1].lower() in EVALUATION else ""
             return None
         if line.rstrip().endswith(":") and _BEST_HEADING.search(line):
