@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
+from orchestrator.agent.telemetry.log_prefixes import LOG_PREFIX, PARTS_OF_A_RUN, without_logger
 from orchestrator.agent.telemetry.numbers import numbers_of
 from orchestrator.agent.telemetry.parts import in_part, parts_of
 from orchestrator.agent.telemetry.past import named_best, past_counts
@@ -25,14 +26,6 @@ _CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
 _NOISE = re.compile(
     r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
     r"|^\s{1,8}[\w.]{0,40}warn\w{0,10}\("  # the line of code below a warning
-)
-_PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
-LOG_PREFIX = re.compile(
-    r"(?:[IWEF]\d{4} [^\]]{0,160}\])?"  # "I0101 10:00:00.123456  1234 solver.cpp:414]" of glog
-    r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?"
-    # "[__main__][INFO]" of Hydra
-    rf"(?:\[(?!(?i:{_PARTS_OF_A_RUN})\])[A-Za-z_][\w.]{{0,79}}\]\s{{0,2}}){{0,2}}"
-    r"[\s:|-]{0,4}(?:(?:INFO|DEBUG|WARNING|root|logger)\b[\s:|\]-]{0,4}){0,2}"
 )
 _EVALUATES = re.compile(
     rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
@@ -73,12 +66,6 @@ _TELLS_OF_SAVING = re.compile(
     r"|gespeichert|gelöscht|sauvegardée?|guardad[oa]|salv[oa])(?![\w/])|保存|저장|сохран",
     re.IGNORECASE,
 )
-# The name of a logger: "INFO:eval:" of logging, "eval - INFO - ", "[eval][INFO] - "
-_LEVEL = "(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)"
-_LOGGER = re.compile(
-    rf"(?:^{_LEVEL}:(?P<basic>[\w.]{{1,60}}):|(?:^|\s)(?P<dashed>[\w.]{{1,60}})\s-\s{_LEVEL}\s-\s|\[(?P<hydra>[\w.]{{1,60}})\]\[{_LEVEL}\](?:\s-\s)?)"
-)
-MOST_LOGGED = 10  # numbers before the name of a logger: a time
 # '{"_type": "val_epoch", "loss": 0.5}', '{"mode": "val", "loss": 0.5}'
 _PART_OF_RECORD = re.compile(
     rf"""['"](?:_?type|mode|split|phase|stage|subset)['"]\s?:\s?['"]({"|".join(sorted(EVALUATION))})(?:_\w{{1,20}})?['"]""",
@@ -88,10 +75,10 @@ _HEADLINE = re.compile(
     r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}|\W{0,8}iteration\s?[:#]?\s?\x01\W{0,3}",
     re.IGNORECASE,
 )
-_PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
+_PART_BEFORE = re.compile(rf"\b({PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
 # "Total loss 345.9", and nothing else
 _LOSS_ALONE = re.compile(
-    rf"\W{{0,8}}(?:(?:total|overall|average|avg|mean|{_PARTS_OF_A_RUN})\.?\s){{1,2}}loss\s{{1,8}}\x01\s{{0,9}}",
+    rf"\W{{0,8}}(?:(?:total|overall|average|avg|mean|{PARTS_OF_A_RUN})\.?\s){{1,2}}loss\s{{1,8}}\x01\s{{0,9}}",
     re.IGNORECASE,
 )
 _IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
@@ -110,24 +97,11 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
         whole = NUMBER.join(texts)
     if len(texts) == 1 or not (_HINT.search(whole) or any(map(is_measure, _NAMES.findall(whole, 0, 600)))):
         return None
-    texts, logger = _without_logger(texts)
+    texts, logger = without_logger(texts)
     whole = NUMBER.join(texts)
     layout = _read_accuracy(texts, whole) or _read_loss_alone(texts, whole)
     layout = layout or _read_line(texts, whole, is_logged=bool(logger))
     return layout and (replace(layout, logger=logger) if logger else layout)
-
-
-def _without_logger(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """The texts without the name of their logger, and this name, if it is that of a part of a run."""
-    for at, text in enumerate(texts[:MOST_LOGGED]):
-        if (hit := _LOGGER.search(text[:160])) is None:
-            continue
-        name = (hit["basic"] or hit["dashed"] or hit["hydra"]).rpartition(".")[2].lower()
-        if name not in PARTS:
-            return texts, ""
-        rest = f"{text[: hit.start()]} {text[hit.end() :]}".lstrip()
-        return (*texts[:at], rest, *texts[at + 1 :]), name if name in EVALUATION else ""
-    return texts, ""
 
 
 def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
-from orchestrator.agent.telemetry.shapes import LOG_PREFIX
+from orchestrator.agent.telemetry.log_prefixes import LOG_PREFIX
 from orchestrator.agent.telemetry.tokens import NUMBER
 
 HINTS = ("stage", "phase", "run ", "run:", "seed", "repe", "split ", "experiment")
