@@ -280,3 +280,16 @@ def test_a_bar_with_a_loss_and_its_learning_rate_is_the_training_by_any_name():
 
     assert steps_of(bar.format(values="loss=0.5"), bar.format(values="lr: 1.0e-04 loss: 5.1e-01")) == [10]
     assert steps_of("Validation my" + bar.format(values="lr=0.1, loss=0.5")) == []
+
+
+def test_a_fraction_of_an_epoch_beside_a_count_means_that_it_counts_over_all():
+    """Also where the training went on from the middle of epoch 7."""
+    lines = [f"{step}/900 (epoch {step / 100:.3f}), train_loss = 0.5" for step in (750, 800, 801)]
+
+    assert steps_of(*lines) == [750, 800, 801]
+
+
+def test_a_fraction_of_an_epoch_changes_no_counter_that_was_seen_to_restart():
+    lines = [f"Epoch {epoch} | Iter {at} | loss 0.5" for epoch in (1, 2) for at in (0, 10, 20)]
+
+    assert steps_of(*lines, "epoch 2.9 step 30 loss 0.4", "Epoch 3 | Iter 0 | loss 0.4")[-1] == 60

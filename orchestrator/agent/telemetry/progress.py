@@ -156,7 +156,7 @@ class Progress(Epochs):
                 continues into a new epoch.
         """
         epoch = self.epoch
-        if epoch is not None and not epoch.is_integer():
+        if epoch is not None and not epoch.is_integer() and self.restarts is None:
             self.restarts = False  # "1/21150 (epoch 0.002)"
         if epoch is None or not epoch.is_integer() or (total is not None and not 0 <= count <= total):
             return self.move(count, total, unit)

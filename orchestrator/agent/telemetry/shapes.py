@@ -68,7 +68,7 @@ _TELLS_OF_SAVING = re.compile(
 )
 # '{"_type": "val_epoch", "loss": 0.5}', '{"mode": "val", "loss": 0.5}'
 _PART_OF_RECORD = re.compile(
-    rf"""['"](?:_?type|mode|split|phase|stage|subset)['"]\s?:\s?['"]({"|".join(sorted(EVALUATION))})(?:_\w{{1,20}})?['"]""",
+    rf"""['"](?:_?type|mode|split|phase|stage|subset)['"]\s?:\s?['"]({"|".join(sorted(EVALUATION))})(?:_(?:epoch|iter|step|set|loop)\w{{0,20}})?['"]""",
     re.IGNORECASE,
 )
 _HEADLINE = re.compile(

@@ -84,7 +84,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa ndcg mrr hits hr@1 hr@5 hr@10 hr@20 hit@1 hit@5 hit@10 hit@20"
+    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa ndcg mrr hr@1 hr@5 hr@10 hr@20 hit@1 hit@5 hit@10 hit@20"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
