@@ -50,7 +50,7 @@ def test_epochs_that_go_on_over_folds_are_left_as_they_are():
 
 @pytest.mark.parametrize(
     "heading",
-    ["Stage 2", "Stage 2: finetune", "Training with seed 2", "Seed set to 7", "2026-11-28 10:00:00,123 - INFO - Run 2", "=== Run 2/5 ===", "Seed: 7", "Seed 7", "Phase #2", "Training complete in 1m 5s", "Training finished.", "`Trainer.fit` stopped: `max_epochs=2` reached."],
+    ["Stage 2", "Stage 2: finetune", "Training with seed 2", "Seed set to 7", "2026-11-28 10:00:00,123 - INFO - Run 2", "=== Run 2/5 ===", "Training model 2/3", "Task 2", "Seed: 7", "Seed 7", "Phase #2", "Training complete in 1m 5s", "Training finished.", "`Trainer.fit` stopped: `max_epochs=2` reached."],
 )  # fmt: skip
 def test_the_epochs_of_a_second_training_go_on_from_the_first(heading):
     first = heading.replace("2", "1", 1).replace("7", "3") if heading[0] in "S=P" else "Stage 1"
@@ -84,6 +84,22 @@ def test_epochs_that_begin_again_after_their_last_go_on():
 def test_epochs_that_begin_again_before_their_last_are_taken_as_they_are():
     """The script began again, as after a crash that it caught."""
     assert steps_of("Epoch 1/5 loss 0.5", "Epoch 2/5 loss 0.5", "Epoch 1/5 loss 0.5") == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch 2 was best",
+        "Epoch 2: test acc 0.9",
+        "Evaluating checkpoint of epoch 1",
+        "Epoch 1/3 test loss 0.4",
+    ],
+)
+def test_what_follows_a_training_is_no_second_one(line):
+    lines = [*(f"Epoch {epoch}/3 loss 0.5" for epoch in (1, 2, 3)), "Training complete", line, "acc: 0.9"]
+
+    assert set(steps_of(*lines)) == {1, 2, 3}
+    assert steps_of(*lines)[-1] == 3
 
 
 def test_a_heading_of_the_same_stage_changes_no_epoch():

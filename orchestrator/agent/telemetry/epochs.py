@@ -85,13 +85,9 @@ class Epochs:
         last, lowest, ended_at = self.named_epoch, self.lowest_epoch, self.named_total
         is_fall = last is not None and epoch < last <= INT64_LAST
         has_ended = ended_at is not None and last is not None and last >= ended_at + self.first_epoch - 1
-        begins = total is not None and lowest is not None and epoch <= lowest
-        if (
-            is_fall
-            and last is not None
-            and self.fold == self.epoch_fold
-            and (self.is_next or (has_ended and begins))
-        ):
+        begins = lowest is not None and epoch <= (max(lowest, 1) if self.is_next else lowest)
+        is_next = self.is_next or (has_ended and total is not None)
+        if is_fall and last is not None and begins and is_next and self.fold == self.epoch_fold:
             self.epochs_before += math.ceil(last) + 1 - self.first_epoch
         self.is_next = self.is_next and last is not None and epoch == last
         self.lowest_epoch = epoch if lowest is None else min(lowest, epoch)

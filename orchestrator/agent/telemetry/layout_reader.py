@@ -59,6 +59,8 @@ class LayoutReader:
             return None
         if layout.episodes and layout.epoch is not None:
             return self._episode(layout.epoch, layout, numbers, values)
+        if layout.evaluates and layout.step is None and self._tells_of_before(layout, numbers):
+            return self._line(None, values)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
             return None
         total = None
@@ -123,7 +125,7 @@ class LayoutReader:
     def _tells_of_before(self, layout: Layout, numbers: list[str]) -> bool:
         """Whether a value behind its count is of an earlier step or epoch than lines of another kind named."""
         progress = self.progress
-        if not progress.has_plain_count or progress.is_next:
+        if not progress.has_plain_count:
             return False
         if layout.epoch is not None:
             return (

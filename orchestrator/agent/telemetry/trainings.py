@@ -7,11 +7,11 @@ from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
 from orchestrator.agent.telemetry.log_prefixes import LOG_PREFIX
 from orchestrator.agent.telemetry.tokens import NUMBER
 
-HINTS = ("stage", "phase", "run ", "run:", "seed", "repe", "split ", "experiment")
-_NAMES = r"(?:stage|phase|run|seed|repeat|repetition|split|trial|experiment)"
+HINTS = ("stage", "phase", "run ", "run:", "seed", "repe", "split ", "experiment", "task ", "model ")
+_NAMES = r"(?:stage|phase|run|seed|repeat|repetition|split|trial|experiment|task)"
 # "Stage 2: finetuning", "=== Run 2/5 ===", "Global seed set to 7", and no other number
 _HEADING = re.compile(
-    rf"\W{{0,40}}(?:[A-Za-z-]{{1,20}}:?\s){{0,3}}{_NAMES}(?:\sset\sto)?\s{{0,2}}[:#=]?\s{{0,2}}{NUMBER}"
+    rf"\W{{0,40}}(?:[A-Za-z-]{{1,20}}:?\s){{0,3}}(?:{_NAMES}|model(?=\s{NUMBER}\s?(?:/|of)\s?{NUMBER}))(?:\sset\sto)?\s{{0,2}}[:#=]?\s{{0,2}}{NUMBER}"
     rf"(?:(?:\s{{0,2}}/\s{{0,2}}|\s(?:of|von)\s){NUMBER})?(?:\s?[:(\u2013-][^\x01]{{1,80}}|\W{{0,80}})",
     re.IGNORECASE,
 )
