@@ -8,11 +8,29 @@ from collections.abc import Iterable
 
 FEW_CHARTS = 6  # are not divided into sections; static/js/metrics.js has the same number
 _PARTS = re.compile(r"[\W_]+")
-_LOSS_ENDS = ("loss", "losses", "verlust", "perte", "pérdida", "perdida", "损失")
+_LOSSES_ABROAD = (
+    "verlust",
+    "perte",
+    "pérdida",
+    "perdida",
+    "perda",
+    "损失",
+    "損失",
+    "손실",
+    "로스",
+    "потери",
+    "потеря",
+)
+_LOSS_ENDS = ("loss", "losses", *_LOSSES_ABROAD)
 _NO_LOSS = frozenset(
     {"scale", "scaler", "weight", "weights", "coef", "coeff", "lambda", "threshold", "smoothing"}
 )
 _EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "cv"})
+# Of words that are one with the loss: "Validierungsverlust", "验证损失".
+_EVALUATION_ABROAD = re.compile(
+    "validierung|evaluierung|prüfung|validaci[oó]n|validação|évaluation|evaluación|prueba|验证|测试|驗證|測試|検証|テスト|評価"
+    "|검증|테스트|평가|валидац|тест"
+)
 # Training losses first; Hugging Face's "train_loss" is the mean over the whole run, logged at its end.
 _MAIN = ("train/loss", "loss", "train_loss", "loss_train", "training_loss", "total_loss", "lm_loss")
 _OTHER, _EVALUATED = len(_MAIN), len(_MAIN) + 1
@@ -37,7 +55,7 @@ _HIGH = frozenset(
             "genauigkeit",
             "précision",
             "precisión",
-            "准确率",
+            *("exactitude", "exactitud", "precisão", "准确率", "準確率", "正解率", "정확도", "точность"),
             "top1",
             "top5",
             "f1",
@@ -74,9 +92,12 @@ def loss_rank(name: str) -> int:
         return _MAIN.index(lower)
     parts = _parts(name)
     joined = "_".join(parts)
+    if joined in _LOSSES_ABROAD:
+        joined = "loss"
     if joined in _MAIN:
         return _MAIN.index(joined)
-    return _OTHER if _EVALUATION.isdisjoint(parts) else _EVALUATED
+    is_evaluated = not _EVALUATION.isdisjoint(parts) or _EVALUATION_ABROAD.search(joined) is not None
+    return _EVALUATED if is_evaluated else _OTHER
 
 
 def _parts(name: str) -> list[str]:

@@ -7,7 +7,7 @@ from berth.metric_names import chart_groups, in_loss_order, in_order, is_loss, m
 
 @pytest.mark.parametrize(
     "name",
-    ["loss", "Loss", "LOSS", "train_loss", "train/loss", "loss/train", "Loss_D", "box_loss", "lm_loss", "CrossEntropyLoss", "val/loss", "binary_logloss", "loss_cls", "Verlust", "perte", "pérdida", "训练损失"],
+    ["loss", "Loss", "LOSS", "train_loss", "train/loss", "loss/train", "Loss_D", "box_loss", "lm_loss", "CrossEntropyLoss", "val/loss", "binary_logloss", "loss_cls", "Verlust", "perte", "pérdida", "训练损失", "perda", "損失", "손실", "Потери", "Validierungsverlust"],
 )  # fmt: skip
 def test_loss_is_recognised_by_its_name(name):
     assert is_loss(name)
@@ -31,6 +31,13 @@ def test_metric_that_only_sounds_like_a_loss_is_not_one(name):
         (["valid_loss", "box_loss"], "box_loss"),
         (["loss_scale", "lm_loss"], "lm_loss"),
         (["test_loss"], "test_loss"),
+        (["Gesamtverlust", "Verlust", "Validierungsverlust"], "Verlust"),
+        (["Validierungsverlust", "Trainingsverlust"], "Trainingsverlust"),
+        (["perte_validation", "perte"], "perte"),
+        (["val_pérdida", "pérdida", "aux_loss"], "pérdida"),
+        (["检验", "验证损失", "训练损失"], "训练损失"),
+        (["検証損失", "損失"], "損失"),
+        (["валидационные_потери", "потери"], "потери"),
     ],
 )
 def test_training_loss_represents_the_job(names, main):

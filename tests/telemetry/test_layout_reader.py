@@ -25,6 +25,18 @@ def test_a_bar_beside_the_training_is_no_progress():
     ]
 
 
+def test_a_bar_without_words_after_lines_of_epochs_is_no_progress():
+    bar = "100%|##########| 10000/10000 [00:01<00:00, 8000.1it/s]"
+
+    assert steps_of("Epoch 1/2 loss 0.5", "Epoch 2/2 loss 0.4", bar, "Epoch 2/2 acc 0.9") == [1, 2, 2]
+
+
+def test_a_bar_below_the_headline_of_its_epoch_is_progress():
+    bar = "50%|#####     | 5/10 [00:01<00:00, 9.1it/s]"
+
+    assert steps_of("Epoch 1/2", bar, "Epoch 2/2", bar)[1::2] == [5, 15]
+
+
 def test_a_bar_that_begins_again_is_the_next_epoch():
     parser = LineParser()
     bars = [f"{10 * at}%|###  | {at}/10 [00:01<00:01, 9it/s]" for _ in range(3) for at in (5, 10)]
@@ -261,3 +273,23 @@ def test_batches_of_an_evaluation_beside_a_training_do_not_count():
     lines = ["Step 900: loss=0.5", "Step 1000: loss=0.5", "Step 1000: val_loss=0.5", "Step 10: val_loss=0.5"]
 
     assert steps_of(*lines) == [900, 1000, 1000, 1000]
+
+
+def test_a_bar_with_a_loss_and_its_learning_rate_is_the_training_by_any_name():
+    bar = "my model:  10%|#         | 10/100 [01:00<09:00,  1.67it/s, {values}]"
+
+    assert steps_of(bar.format(values="loss=0.5"), bar.format(values="lr: 1.0e-04 loss: 5.1e-01")) == [10]
+    assert steps_of("Validation my" + bar.format(values="lr=0.1, loss=0.5")) == []
+
+
+def test_a_fraction_of_an_epoch_beside_a_count_means_that_it_counts_over_all():
+    """Also where the training went on from the middle of epoch 7."""
+    lines = [f"{step}/900 (epoch {step / 100:.3f}), train_loss = 0.5" for step in (750, 800, 801)]
+
+    assert steps_of(*lines) == [750, 800, 801]
+
+
+def test_a_fraction_of_an_epoch_changes_no_counter_that_was_seen_to_restart():
+    lines = [f"Epoch {epoch} | Iter {at} | loss 0.5" for epoch in (1, 2) for at in (0, 10, 20)]
+
+    assert steps_of(*lines, "epoch 2.9 step 30 loss 0.4", "Epoch 3 | Iter 0 | loss 0.4")[-1] == 60

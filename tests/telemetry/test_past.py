@@ -47,6 +47,33 @@ def test_values_of_the_best_epoch_are_none_of_now(line):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "Saved model of epoch 3",
+        "Saving the weights of epoch 3 to /data/best.pt",
+        "Loading checkpoint of epoch 2",
+        "Removed checkpoint of epoch 2",
+        "Deleted epoch 2",
+        "Evaluating model of epoch 3",
+        "Plotting results of epoch 2",
+        "Best model saved at epoch 3",
+        "Modell von Epoche 3 gespeichert",
+    ],
+)
+def test_a_model_of_an_earlier_epoch_sets_nothing_back(line):
+    parser, quiet = LineParser(), LineParser()
+    for each in (parser, quiet):
+        each.feed(NOW)
+
+    assert parser.feed(line) is None
+    assert parser.progress == quiet.progress
+
+
+def test_a_model_that_was_saved_tells_of_an_epoch_that_no_line_named():
+    assert last_of(f"{NOW}\nSaved model of epoch 6").step == 6
+
+
+@pytest.mark.parametrize(
     ("line", "values"),
     [
         ("Epoch 6 | best acc 0.9", {"best_acc": 0.9}),

@@ -204,3 +204,53 @@ def test_a_drawn_bar_of_something_else_is_no_progress(words):
 )
 def test_a_drawn_bar_of_a_training_is_its_progress(words):
     assert values_of(LineParser(), f"{words} |##########          | (12/391) loss 0.5").step == 12
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("Total loss 345.9", {"total_loss": 345.9}),
+        ("dice_loss - 0.51, iou_score - 0.42", {"dice_loss": 0.51, "iou_score": 0.42}),
+        ("avg. loss [951-1000]: 12.3", {"loss": 12.3}),
+        ("total_loss_step=12.5", {"total_loss_step": 12.5}),
+        ("Eval num_timesteps=100, episode_reward=12.5 +/- 1.2", {"eval_episode_reward": 12.5}),
+        ("valid (NDCG@10: 0.5, HR@10: 0.7), test (NDCG@10: 0.4)", {"valid_NDCG@10": 0.5, "valid_HR@10": 0.7, "test_NDCG@10": 0.4}),
+        ("Valid Summary | Epoch 5 | ce=5.2 | ppl=9.9", {"valid_ce": 5.2, "valid_ppl": 9.9}),
+    ],
+)  # fmt: skip
+def test_measures_of_other_forms_are_read(line, values):
+    found = last_of(f"step 5 loss 0.5\n{line}")
+
+    assert (found.step, found.values) == (5, values)
+
+
+def test_values_below_the_headline_of_their_epoch_may_begin_with_any_name():
+    line = "Norm: 12.3, Bias: 0.1, Avg. loss: 0.5"
+
+    assert last_of(f"-- Epoch 1\n{line}").values == {"Norm": 12.3, "Bias": 0.1, "loss": 0.5}
+    parser = LineParser()
+    parser.feed("Epoch 1 loss 0.6")
+    assert parser.feed(line) is None
+
+
+def test_the_values_below_a_branch_of_a_tree_are_those_of_the_evaluation():
+    lines = ["Epoch 1 loss 0.5", "└── Validation", "    ├── loss = 0.4", "    │   ├── Epoch N-1 = 0.6", "    └── acc = 0.9"]  # fmt: skip
+
+    assert last_of("\n".join(lines)).values == {"validation_acc": 0.9}
+
+
+def test_a_dict_of_losses_over_several_lines_is_read():
+    lines = ["Step 100 per-step time 0.345s", "{'Loss/box_loss': 0.5,", " 'Loss/total_loss': 0.9,", " 'learning_rate': 0.04}"]  # fmt: skip
+    parser = LineParser()
+
+    found = [each.values for line in lines if (each := parser.feed(line)) is not None]
+
+    assert found[1:] == [{"Loss/box_loss": 0.5}, {"Loss/total_loss": 0.9}]
+
+
+@pytest.mark.parametrize("key", ["_type", "mode", "split", "phase"])
+def test_a_record_that_names_an_evaluation_is_one(key):
+    record = f'{{"{key}": "val", "epoch": 9, "loss": 0.4}}'
+    found = last_of(f"epoch 3 step 5 loss 0.5\n{record}")
+
+    assert (found.step, found.epoch, found.values) == (5, 3.0, {"val_loss": 0.4})

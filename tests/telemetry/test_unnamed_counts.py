@@ -25,6 +25,43 @@ def test_the_second_number_of_wenet_is_the_position_from_the_first_line_on(start
     assert "rank" not in found[0].values
 
 
+@pytest.mark.parametrize(
+    ("line", "step", "values"),
+    [
+        ("7: 0.5, 0.6 avg loss, 0.1 rate", 7, {"loss": 0.5, "avg_loss": 0.6, "rate": 0.1}),
+        ("Epoch 7: 0.5 loss, 0.9 accuracy", 7, {"loss": 0.5, "accuracy": 0.9}),
+        ("Train loss 7 0.61 Grad Norm 2.0", 7, {"train_loss": 0.61, "grad_norm": 2.0}),
+        ("Average loss over steps 0-7: 0.5", 7, {"loss": 0.5}),
+        ("7/90 (epoch 0.1), train_loss = 0.5", 7, {"train_loss": 0.5}),
+    ],
+)
+def test_values_without_a_name_before_them_are_read(line, step, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.values) == (step, values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7: 5 files, 3 folders, 0.1 rate",
+        "Train loss 0.61 0.59",
+        "Train loss 5 6",
+        "7: 0.5, 0.6, 0.7",
+        "12: 3 avg users, 5 loss adjusters today",
+    ],
+)
+def test_numbers_without_a_measure_are_no_counts(line):
+    found = last_of(f"step 3 loss 0.5\n{line}\nloss: 0.4")
+
+    assert found.step == 3
+
+
+def test_a_validation_loss_of_an_earlier_iteration_is_left_out():
+    assert values_of(LineParser(), "Validation loss 7: 0.6").values == {"validation_loss": 0.6}
+    assert steps_of("step 9 loss 0.5", "Validation loss 7: 0.6", "step 10 loss 0.4") == [9, 10]
+
+
 def test_a_batch_of_a_rank_counts_up_to_its_total():
     found = values_of(LineParser(), "Train Batch 5/100 loss 0.5 lr 0.1 rank 0")
 
@@ -211,3 +248,35 @@ def test_an_evaluation_below_a_bar_or_a_table_moves_nothing(lines, evaluation, s
     found = parser.feed(evaluation)
 
     assert found is None or found.step == step
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total", "values"),
+    [
+        ("Training  [ 10/90]  loss: 0.5", 10, 90, {"loss": 0.5}),
+        ("[proc 0][Train](10/90) average loss: 0.5", 10, 90, {"loss": 0.5}),
+        ("step#: 10   average loss: 0.5", 10, None, {"loss": 0.5}),
+        ("#Iter=  10\tTrain=0.5", 10, None, {"Train": 0.5}),
+        ("Train step_10: loss : 0.5", 10, None, {"loss": 0.5}),
+        ("loss in epoch 1 iteration 10: 0.5", 10, None, {"loss": 0.5}),
+        ("{'loss': '0.5', 'global_step/max_steps': '10/90'}", 10, 90, {"loss": 0.5}),
+        ("epoch/iter: 0/10  loss: 0.5", 10, None, {"loss": 0.5}),
+    ],
+)
+def test_counts_of_other_forms_are_the_step(line, step, total, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.total_steps, found.values) == (step, total, values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  Blocking, waiting for batch (threaded) (10/10):  mean:  123ms",
+        "saved step_90.pt in 3 s",
+        "train split: [80/20]",
+        "Loss weights [10/90] scale: 3",
+    ],
+)
+def test_counts_of_something_else_are_no_step(line):
+    assert steps_of("step 5 loss 0.5", line, "step 6 loss 0.4") == [5, 6]

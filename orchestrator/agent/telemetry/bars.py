@@ -21,6 +21,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 _WORDS = re.compile(r"[^\W\d]+")
 _NAMES = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _BYTES = re.compile(r"\b[kKMGT]?i?B/s|\bfiles?/s|examples/s")
+_OF_TRAINING = frozenset({"lr", "loss"})  # an evaluation has no learning rate
 _OF = re.compile(r"[kKM]?/")  # tqdm with unit_scale: "3.20k/6.40k"
 _SAMPLE_RATES = frozenset({"samples", "images"})
 MOST_ROW_STARTS = 3  # numbers before a bar: with more they may be a row of a table
@@ -43,7 +44,8 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
         return None
     before = texts[:bar] if words.strip() == "%" else (*texts[:bar], words)
     builder = Builder()
-    counted = _describe(builder, before)
+    is_training = set(map(str.lower, _NAMES.findall("".join(texts[bar + 2 :])))) >= _OF_TRAINING
+    counted = _describe(builder, before, is_training=is_training)
     if counted is None or _BYTES.search("".join(texts[bar + 2 :])):
         return None
     if counted == "batches" and not any(map(is_measure, _NAMES.findall("".join(texts[bar + 2 :])))):
@@ -66,8 +68,12 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
     )
 
 
-def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
-    """Read the words before a bar: what it counts ("epochs", "steps"), or None for other bars."""
+def _describe(builder: Builder, before: tuple[str, ...], *, is_training: bool) -> str | None:
+    """Read the words before a bar: what it counts ("epochs", "steps"), or None for other bars.
+
+    Args:
+        is_training: the bar may have any name, because only a training has what stands beside it.
+    """
     named: set[str] = set()
     numbers = numbers_of(before, 0, len(before) - 1)
     if numbers and numbers[0].of is not None and not numbers[0].named and before[0].strip() in ("", "["):
@@ -76,6 +82,7 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
     for number in numbers:
         if number.key is not None:
             named.update(word.lower() for word in (*number.key.words, number.key.qualifier))
+            named.update(word.lower() for name in number.key.words for word in _WORDS.findall(name))
         builder.take(number)
     words = [word.lower() for text in before for word in _WORDS.findall(text)]
     unnamed = {word for word in words if word not in named}
@@ -84,10 +91,11 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
         return None
     others = [word for word in words if word not in named and word not in NEUTRAL_IN_BARS]
     if others and others[0] not in TRAINING_BARS and others[0] not in PLURAL_BATCHES:
-        return None
+        return "steps" if is_training else None
     if others and others[0] in PLURAL_BATCHES:
         return "batches"
-    counts_epochs = builder.epoch is None and others and set(others) <= {"epoch", "epochs"}
+    counted = set(others) - {"train", "training"}
+    counts_epochs = builder.epoch is None and bool(counted) and counted <= {"epoch", "epochs"}
     return "epochs" if counts_epochs and "#" not in "".join(before) else "steps"  # "Epoch #1: 5%"
 
 

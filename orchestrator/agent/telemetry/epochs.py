@@ -22,6 +22,11 @@ class Epochs:
     first_fold: int = 1  # 0 once a fold 0 was seen
     epoch_fold: int | None = None  # the fold of the last epoch
     epochs_before: int = 0  # this fold
+    # A training that another one follows in the same process: "Stage 2", "Seed 7".
+    training: int | None = None
+    is_next: bool = False  # a line named another one since the last epoch
+    lowest_epoch: float | None = None  # as a line named it
+    named_total: int | None = None  # as a line named it
     folds_within: bool = False  # each epoch goes through all folds, so its number starts again in none
 
     def note_epoch(
@@ -45,6 +50,8 @@ class Epochs:
             return
         if epoch == 0:
             self.first_epoch = 0
+        if not evaluates:
+            self._restart_in_training(epoch, total)
         self._restart_in_fold(epoch)
         self.epoch, self.named_epoch = epoch + self.epochs_before, epoch
         if named and total is not None and (total < epoch or self._has_fraction(self.epoch)):
@@ -63,6 +70,28 @@ class Epochs:
         self.fold, self.total_folds = fold, total or self.total_folds
         if fold == 0:
             self.first_fold = 0
+
+    def note_training(self, number: int | None) -> None:
+        """Take the number of a training in the same process, or None for its end: epochs that fall after it go on."""
+        changes = number is None or (self.training is not None and number != self.training)
+        self.is_next = self.is_next or changes
+        self.training = self.training if number is None else number
+
+    def _restart_in_training(self, epoch: float, total: int | None) -> None:
+        """Count the epochs of the trainings before if this epoch is the first of the next.
+
+        It is if a line named another training, or if the epochs had come to their end and begin again.
+        """
+        last, lowest, ended_at = self.named_epoch, self.lowest_epoch, self.named_total
+        is_fall = last is not None and epoch < last <= INT64_LAST
+        has_ended = ended_at is not None and last is not None and last >= ended_at + self.first_epoch - 1
+        begins = lowest is not None and epoch <= (max(lowest, 1) if self.is_next else lowest)
+        is_next = self.is_next or (has_ended and total is not None)
+        if is_fall and last is not None and begins and is_next and self.fold == self.epoch_fold:
+            self.epochs_before += math.ceil(last) + 1 - self.first_epoch
+        self.is_next = self.is_next and last is not None and epoch == last
+        self.lowest_epoch = epoch if lowest is None else min(lowest, epoch)
+        self.named_total = total or self.named_total
 
     def _restart_in_fold(self, epoch: float) -> None:
         """Count the epochs of the folds before if this epoch is the first of a new one."""

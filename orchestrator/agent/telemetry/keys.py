@@ -22,7 +22,7 @@ from orchestrator.agent.telemetry.vocabulary import (
 MOST_TEXT = 160  # before a number
 MOST_WORDS = 4
 _SEPARATOR = re.compile(
-    r"""['"]?(?P<sep>\s{0,9}(?:[:=]|[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:(?:np|tf|jnp|torch)\.)?(?:[tT]ensor|(?:Device)?[aA]rray|u?int\d{1,2}|float\d{1,2})\(|<tf\.Tensor: shape=\(\), dtype=\w{1,12}, numpy=)?(?:\[\s?)?)$"""
+    r"""['"]?(?P<sep>(?:\s{0,40}:{1,3}|\s{0,9}=|\s{0,9}[-=]>)\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:(?:np|tf|jnp|torch)\.)?(?:[tT]ensor|(?:Device)?[aA]rray|u?int\d{1,2}|float\d{1,2})\(|<tf\.Tensor: shape=\(\), dtype=\w{1,12}, numpy=)?(?:\[\s?)?)$"""
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;!\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013\u2014]{1,3}\s")
@@ -42,6 +42,12 @@ _UNIT = re.compile(
     (?:(?P<share>%)|(?P<what>[A-Za-z]{1,20})/(?P<per>[A-Za-z]{1,12})\b|(?P<unit>[A-Za-z\u00b5]{1,8})\b)?""",
     re.VERBOSE,
 )
+# "Ep. 1 : Up. 1000 : Sen. 29,696 : L.r. 0.1" of Marian
+_ABBREVIATIONS = {"ep.": "epoch", "up.": "update", "it.": "iteration", "sen.": "sentences", "l.r.": "lr"}
+# "objective function for 'output' is" of Kaldi
+_MEASURE_OF = re.compile(r"\s(function|loss|accuracy)\sfor\s'([\w.-]{1,40})'(?=\sis\s$)")
+_DASHED = re.compile(r"([^\W\d]\w{0,60})\s-\s$")  # "dice_loss - 0.51, iou_score - 0.42"
+_FILES = (".py", ".cc", ".cpp", ".cu", ".jl", ".lua")
 _NAME_ENDS = re.compile(r"\s{0,9}(?:[:=]|[-=]>)\s{0,9}\[?|\s{1,9}\[?")
 _COUNT_SCALE = re.compile(r"[kKM](?![A-Za-z])")
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -62,7 +68,7 @@ _SIZES = {
 }
 _PER_SECOND = frozenset({"s", "sec", "second"})
 _RATES = {"it": "steps", "its": "steps", "iter": "steps", "step": "steps", "tok": "tokens", "token": "tokens"} | {
-    "sample": "samples", "example": "examples", "ex": "examples", "img": "images", "imgs": "images", "image": "images"
+    "update": "steps", "updates": "steps", "sample": "samples", "example": "examples", "ex": "examples", "img": "images", "imgs": "images", "image": "images"
 }  # fmt: skip
 _LEVEL_OF = (
     "_ms",
@@ -144,6 +150,10 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     text = text[-MOST_TEXT:]
     if (pair := _PAIR.search(text)) is not None:
         text = f"{pair[1]}: "
+    if text.endswith("' is "):
+        text = _MEASURE_OF.sub(r"_\1_\2", text)
+    if text.endswith(" - "):
+        text = _DASHED.sub(_with_colon, text)
     separator = _SEPARATOR.search(text)
     if separator is None or not separator[0]:
         return None
@@ -156,6 +166,8 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     explicit = any(sign in separator["sep"] for sign in ":=>") or "[" in separator["open"]
     segment = _DELIMITER.split(head)[-1]
     words = _words_of(segment)
+    if words and words[-1].endswith(_FILES):
+        return None  # "train_utils.py: 273: Train Epoch"
     if not words or not _WORD.fullmatch(words[-1]):
         return None
     names = all(_WORD.fullmatch(word) for word in words)
@@ -171,14 +183,24 @@ def read_key(text: str, *, first: bool = True) -> Key | None:
     )
 
 
+def _with_colon(hit: re.Match[str]) -> str:
+    return f"{hit[1]}: " if is_measure(hit[1]) else hit[0]
+
+
 def _words_of(segment: str) -> list[str]:
     """The words of a name, without the level of a log line and what belongs to no name."""
+    if (short := _ABBREVIATIONS.get(segment.strip().lower())) is not None:
+        return [short]
     words = [word.strip("'\"`.,!?") for word in segment.split()]
     last = words[-1] if words else ""
     words = [word for word in words if word and word.lower() not in LEVELS]
     words[:-1] = [word for word in words[:-1] if _SPELLED.search(word)]
+    if words and words[-1][:1] == "#" and is_counter(words[-1][1:].lower()):
+        words[-1] = words[-1][1:]  # "#Iter=  0"
     if last in ("error", "Error"):  # "validation error: 0.3"
         words.append(last)
+    if words and len(words[-1]) > 1:
+        words[-1] = words[-1].rstrip("#")  # "step#: 100"
     if len(words) > 1:
         *_, before, last = (word.lower() for word in words)
         is_numbered = last == "#" or (

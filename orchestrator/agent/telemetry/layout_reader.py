@@ -30,8 +30,13 @@ class LayoutReader:
         """The values of a line, or None; values count only beside a step, an epoch or in a printed dict."""
         if layout.fold is not None and (fold := count_of(layout.fold, numbers)) is not None:
             self.progress.note_fold(fold, total_of(layout.fold, numbers))
+        if layout.training is not None:
+            self.progress.note_training(count_of(layout.training, numbers))
         match layout.kind:
             case Kind.FOLD:
+                return None
+            case Kind.TRAINING:
+                self.progress.note_training(count_of(layout.step, numbers))
                 return None
             case Kind.PROGRESS:
                 return self._progress(layout, numbers)
@@ -48,10 +53,14 @@ class LayoutReader:
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         progress = self.progress
         values = values_of(layout.fields, numbers)
+        if self._logs_evaluation(layout):
+            return self._line(None, of_part(values, layout.logger)) if values else None
         if layout.behind_count and self._tells_of_before(layout, numbers):
             return None
         if layout.episodes and layout.epoch is not None:
             return self._episode(layout.epoch, layout, numbers, values)
+        if layout.evaluates and layout.step is None and self._tells_of_before(layout, numbers):
+            return self._line(None, values)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
             return None
         total = None
@@ -95,8 +104,13 @@ class LayoutReader:
                 )
         is_count = layout.step is not None or bool(values)  # else it is a heading
         if is_count and not (layout.evaluates or layout.behind_count):
-            progress.note_plain_count(is_step=layout.step is not None)
+            progress.note_plain_count(is_step=layout.step is not None, logger=layout.logger)
         return self._line(total, values)
+
+    def _logs_evaluation(self, layout: Layout) -> bool:
+        """Whether the name of a line's logger is that of an evaluation beside the training, whose lines have another."""
+        first = self.progress.first_logger
+        return bool(layout.logger) and first is not None and layout.logger != first
 
     def _percent(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         """Read how much of the training is done, which is the step only where no line names a step or an epoch."""
@@ -166,10 +180,14 @@ class LayoutReader:
     def _values(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         if layout.step is not None and count_of(layout.step, numbers) != total_of(layout.step, numbers):
             return None  # within an evaluation
+        if layout.below_heading and not self.progress.announced:
+            return None
         values = values_of(layout.fields, numbers)
         if not values or (self.progress.step is None and not layout.printed_dict):
             return None
-        if self.progress.heading:
+        if self._logs_evaluation(layout):
+            values = of_part(values, layout.logger)
+        elif self.progress.heading:
             values = of_part(values, self.progress.heading)
         # Of a training that prints once per epoch, the epoch's own line named all of them.
         return self._line(self.progress.total_epochs if self.progress.unit == EPOCH else None, values)
@@ -261,10 +279,16 @@ class LayoutReader:
         match kind:
             case Kind.HEADER:
                 self.tables.open(line)
+            case Kind.SUBHEADER:
+                self.tables.extend(line)
             case Kind.SECTION | Kind.CELL:
                 self.tables.add_cell(line, kind)
+            case Kind.FENCE:
+                return self._row(self.tables.fence())
             case Kind.BORDER:
                 return self._row(self.tables.close())
+            case Kind.PART_ROW:
+                return self._row(self.tables.read_part_row(line))
             case Kind.ROW:
                 return self._row(self.tables.read_row(line))
             case Kind.OPENING:

@@ -14,13 +14,17 @@ class Kind(Enum):
     KERAS_BAR = "keras bar"  # counts below "Epoch 1/5" only
     DRAWN_BAR = "drawn bar"  # drawn by the script itself, with values; also for its evaluation
     HEADER = "header"  # the column names of a table
+    SUBHEADER = "subheader"  # the second line of column names: "|   |   | Accuracy | Loss |"
+    PART_ROW = "part row"  # "│ loss │ 0.51 │ 0.61 │" below "│   │ train │ validation │"
     ROW = "row"  # numbers alone: a row of the table before it
     SECTION = "section"  # "| rollout/ |   |", above the names of a table with one name a line
+    FENCE = "fence"  # "-----  ----", above and below "trainer/QF1 Loss    0.123"
     CELL = "cell"  # "| ep_rew_mean | 22.5 |"
     BORDER = "border"
     OPENING = "opening"  # of a dump of settings over several lines
     TRACEBACK = "traceback"
     FOLD = "fold"  # of a cross-validation, and nothing else
+    TRAINING = "training"  # its number, of several in one process, and nothing else
     PERCENT = "percent"  # the step is how much of the training is done, in percent
     TRIAL = "trial"  # of a search of parameters: the step is the trial
 
@@ -62,8 +66,13 @@ class Layout:
     to_last: bool = False  # the epoch counts up to the number of the last epoch
     episodes: bool = False  # the epoch is an episode, whose steps are not counted over all episodes
     fold: Slot | None = None
+    training: Slot | None = None  # of several in one process
     lone: bool = False  # only "epoch: 10", which may also be a printed setting
     behind_count: bool = False  # "loss at step 100: 0.65", which may tell of what was
+    below_heading: bool = False  # values of any name, read only below a line that named their epoch
+    count_at: int = -1  # this number must be whole, else ``otherwise`` is the meaning
+    otherwise: "Layout | None" = None
+    logger: str = ""  # the name of the logger, if it is that of an evaluation: "INFO:eval:"
     evaluates: bool = False  # only an evaluation is measured, whose batches may be counted
 
     @property

@@ -13,7 +13,7 @@ OPEN_ENDS = (",", "(", "{", "[")  # endings of lines that continue on the next
 _ENTRY = re.compile(r"""\s*+(?:['"]?[\w./-]{1,99}['"]?\s?[:=(]|[)\]}])|.*[,(\[{]\s{0,9}$""")
 
 _RECORD = re.compile(
-    r"""\s{0,8}\{\s?['"](?:epoch|step|global_step|iter|iteration)['"]\s?:\s?\x01,$"""
+    r"""(?:INFO:tensorflow:)?\s{0,8}\{\s?['"](?:epoch|step|global_step|iter|iteration|[\w/]{0,60}_loss)['"]\s?:\s?\x01,$"""
 )  # of one step
 
 

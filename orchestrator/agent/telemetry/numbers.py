@@ -9,6 +9,9 @@ from orchestrator.agent.telemetry.vocabulary import EPOCHS, is_counter
 
 _FRACTION = re.compile(r"[kKM]?(?:\s{0,2}/\s{0,2}|\s{1,2}(?:(?:out\s)?of|von|de|sur|из)\s{1,2})")
 _JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
+_HOST, _SOURCE = re.compile(r"\t[\w.-]{1,99}:$"), re.compile(r"\t\w[\w.]{0,99}:")
+_RANKS = re.compile(r"\[(?:INFO|DEBUG|WARNING)\|[A-Z]P=$")
+_NEXT_RANK = re.compile(r"\|[A-Z]P=")
 _WORDS = re.compile(r"[^\W\d_]+")
 _OPENED = re.compile(r"(\.\.\.)?\s?\($")  # "Epoch (1/3)", "Step... (100 | Loss: 2.1)"
 
@@ -44,6 +47,9 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
     at = first
     while at < last:
         joint = texts[at + 1] if at + 1 < last else ""
+        if (behind := _end_of_origin(texts, at, last)) > at:
+            at = behind
+            continue
         if joint == ",":  # "0,52" with a decimal comma, or a list: nobody can tell
             at = _end_of_list(texts, at, last)
             continue
@@ -60,6 +66,17 @@ def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
             numbers.append(Number(at, None, key, after, read_scale(after)))
             at += 1
     return numbers
+
+
+def _end_of_origin(texts: tuple[str, ...], at: int, last: int) -> int:
+    """The position behind the numbers that say which process logs: "[INFO|DP=0|PP=0|TP=0]", "\\thost:0\\ta.b:45\\t"."""
+    if at + 1 < last and _SOURCE.fullmatch(texts[at + 1]) and _HOST.search(texts[at]):
+        return at + 1
+    if _RANKS.search(texts[at]) is None:
+        return at
+    while at + 1 < last and _NEXT_RANK.fullmatch(texts[at + 1]):
+        at += 1
+    return at + 1
 
 
 def _is_pair(texts: tuple[str, ...], at: int) -> bool:
@@ -87,6 +104,8 @@ def _end_of_list(texts: tuple[str, ...], at: int, last: int) -> int:
 def _key_before(texts: tuple[str, ...], at: int, *, is_pair: bool) -> Key | None:
     """The name before a number; also of a count in parentheses."""
     text = texts[at]
+    if at > 1 and text == "]: " and texts[at - 1] == "-" and texts[at - 2].endswith(" ["):
+        return read_key(f"{texts[at - 2][:-2]}: ", first=at == 2)  # "avg. loss [951-1000]: 12.3"
     if text.endswith("#"):  # "Iteration #1", never "output #0"
         key = read_key(f"{text[:-1]} ", first=at == 0)
         return key if key is not None and is_counter(key.last.lower()) else None
@@ -94,4 +113,6 @@ def _key_before(texts: tuple[str, ...], at: int, *, is_pair: bool) -> Key | None
     if opened is None or not (is_pair or opened[1]):
         return read_key(text, first=at == 0)
     key = read_key(f"{text[: opened.start()]} ", first=at == 0)
-    return key if key is not None and is_counter(key.last.lower()) else None
+    if key is None or key.qualifier:  # "waiting for batch (threaded) (10/10)"
+        return None
+    return key if is_counter(key.last.lower()) else None

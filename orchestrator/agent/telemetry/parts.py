@@ -10,7 +10,7 @@ _BRACES = re.compile(r"""['"](\w{1,40})['"]\s?:\s?\{|([{}])""")  # "eval": {"los
 # "Epoch 3 | val: loss 0.5 acc 0.8", "Epoch 1, validation: loss=0.9", "[ITER 7000] Evaluating test: L1 0.02"
 _NAMED = re.compile(
     rf"(?<![\w/.'\"-])({'|'.join(sorted(EVALUATION | TRAINING))})(?:\s(?:set|metrics|results))?"
-    r"(?:\s{0,2}[:|)\]>]|\s[-\u2013\u2014])[\s|(\[{>'\"-]{0,4}(?=[^\W\d])(?!(?:INFO|DEBUG|WARNING|ERROR)\b)",
+    r"(?:\s{0,2}[:|)\]>(]|\s[-\u2013\u2014])[\s|(\[{>'\"-]{0,4}(?=[^\W\d])(?!(?:INFO|DEBUG|WARNING|ERROR)\b)",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"[^\W\d_]+")

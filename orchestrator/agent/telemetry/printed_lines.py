@@ -22,12 +22,14 @@ from orchestrator.agent.telemetry.progress import Progress
 from orchestrator.agent.telemetry.shapes import read_shape
 from orchestrator.agent.telemetry.tables import EDGES, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, behind_bar, split_numbers, to_float, visible_text
+from orchestrator.agent.telemetry.trainings import HINTS as TRAINING_HINTS
+from orchestrator.agent.telemetry.trainings import read_training, with_training
 from orchestrator.agent.telemetry.trials import HINT as TRIAL_HINT
 from orchestrator.agent.telemetry.trials import read_trial
 from orchestrator.agent.telemetry.vocabulary import EVALUATION, FOREIGN_HINTS
-from orchestrator.agent.telemetry.vocabulary import HINTS as TRAINING_HINTS
+from orchestrator.agent.telemetry.vocabulary import HINTS as WORDS
 
-HINTS = (*TRAINING_HINTS, TRIAL_HINT, FOLD_HINT, FIT_HINT)
+HINTS = (*WORDS, TRIAL_HINT, FOLD_HINT, FIT_HINT, *TRAINING_HINTS)
 ALL_HINTS = (*HINTS, *FOREIGN_HINTS)
 SHAPES = 1024  # cached, over all runs
 
@@ -37,7 +39,11 @@ _HEADING = re.compile(
     rf"\W{{0,20}}(?:[A-Za-z]{{1,12}}\s)?({'|'.join(sorted(EVALUATION))})(?:\s[A-Za-z]{{1,12}}){{0,2}}\s?:\s{{0,8}}",
     re.IGNORECASE,
 )
+_BRANCH = re.compile(
+    r"\s{0,8}[\u251c\u2514]\u2500\u2500\s([A-Za-z]{1,20})\s{0,9}"
+)  # of a tree: "└── Validation", above its values
 BEST = "best"
+TREE = ("│", "├", "└")
 _WORDS_OF_NAME = re.compile(r"[\s/_.]+")
 # "Early stopping, best iteration is:", above the values of a step that was before.
 _BEST_HEADING = re.compile(r"\bbest\s(?:iteration|epoch|step|round|model)\b", re.IGNORECASE)
@@ -52,7 +58,7 @@ _STRUCTURE = re.compile(
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
     """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
-    layout = _without_fold(texts, whole)
+    layout = with_training(_without_fold(texts, whole), texts, whole)
     return with_fold(layout, texts) if FOLD_HINT in whole.lower() else layout
 
 
@@ -63,7 +69,7 @@ def _without_fold(texts: tuple[str, ...], whole: str) -> Layout | None:
     if whole.startswith("Traceback (most recent call last)"):
         return Layout(Kind.TRACEBACK)
     return (
-        read_trial(texts) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_percent(texts, whole) or read_shape(texts)
+        read_trial(texts) or read_training(whole) or read_fit(texts, whole) or read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_percent(texts, whole) or read_shape(texts)
     )  # fmt: skip
 
 
@@ -102,11 +108,16 @@ class LineParser:
             if self.progress.heading == BEST:
                 self.progress.heading = ""
             return None
+        if self.tables.fenced and self.tables.take_pair(line):
+            return None
         if line.startswith(FRAME):
             self.muting.code = MOST_CODE_LINES
             return None
         if line.rstrip().endswith(":") and (heading := _HEADING.fullmatch(line)) is not None:
             self.progress.heading = heading[1].lower()
+            return None
+        if "\u2500 " in line and (branch := _BRANCH.fullmatch(line)) is not None:
+            self.progress.heading = branch[1].lower() if branch[1].lower() in EVALUATION else ""
             return None
         if line.rstrip().endswith(":") and _BEST_HEADING.search(line):
             part = next((word for word in _WORDS_OF_NAME.split(line.lower()) if word in EVALUATION), "")
@@ -119,15 +130,22 @@ class LineParser:
         if (parts := behind_bar(line)) is not None and self._is_of_its_own(parts[1]):
             return _joined(self.feed(parts[0]), self.feed(parts[1]))
         if not self._may_tell(line):
-            self.progress.heading = ""
+            self._end_heading(line)
             return None
         texts, numbers = split_numbers(line)
         layout = layout_of(texts)
         if layout is None or layout.kind is Kind.PROGRESS:
-            self.progress.heading = ""
+            self._end_heading(line)
         if layout is None:
             return None
+        if layout.count_at >= 0 and not _is_count(numbers, layout.count_at):
+            return None if layout.otherwise is None else self._reader.read(layout.otherwise, numbers, line)
         return self._reader.read(layout, numbers, line)
+
+    def _end_heading(self, line: str) -> None:
+        """End the heading above this line, unless both may belong to a tree."""
+        if line.lstrip()[:1] not in TREE:
+            self.progress.heading = ""
 
     def _names_past(self, line: str) -> bool:
         """Whether a line repeats the best values so far, which belong to an earlier step or epoch."""
@@ -169,7 +187,7 @@ class LineParser:
             for hint in HINTS if low.isascii() else ALL_HINTS:
                 if hint in low:
                     return True
-        elif _STRUCTURE.match(line):
+        elif _STRUCTURE.match(line) or "raining" in line[:60]:
             return True
         first = line.lstrip()[:1]
         return (
@@ -177,6 +195,11 @@ class LineParser:
             or line[-1] in OPEN_ENDS
             or (bool(self.tables.names) and (first.isdigit() or first == "a"))
         )
+
+
+def _is_count(numbers: list[str], at: int) -> bool:
+    """Whether a number is whole and the one behind it is not: "5 0.61", never "0.61 0.59"."""
+    return numbers[at].isdigit() and not numbers[at + 1].isdigit()
 
 
 def _joined(bar: LineValues | None, line: LineValues | None) -> LineValues | None:

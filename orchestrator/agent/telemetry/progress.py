@@ -33,6 +33,7 @@ class Progress(Epochs):
     count_base: int = 0
     round_start: int | None = None  # the first count since it began again
     has_plain_count: bool = False  # some count came from a line that measures more than an evaluation
+    first_logger: str | None = None  # of the first such line; "" if it is not that of an evaluation
     has_plain_step: bool = False  # such a line named a step
     behind_at: int | None = None  # the last count of "loss at step 100: 0.5" since then
     pair: list[int] | None = None  # the last "2/300" of a line that names no epoch
@@ -155,6 +156,8 @@ class Progress(Epochs):
                 continues into a new epoch.
         """
         epoch = self.epoch
+        if epoch is not None and not epoch.is_integer() and self.restarts is None:
+            self.restarts = False  # "1/21150 (epoch 0.002)"
         if epoch is None or not epoch.is_integer() or (total is not None and not 0 <= count <= total):
             return self.move(count, total, unit)
         self._compare(count, epoch, sure=sure, may_go_on=may_go_on)
@@ -204,6 +207,8 @@ class Progress(Epochs):
         self, at: int, total: int, *, has_values: bool, unit: str = STEP
     ) -> tuple[int, int | None] | None:
         """Take a bar without an epoch; None if it is not the training's bar."""
+        if self.bar_total is None and not has_values and self._has_epoch_lines():
+            return None  # of what follows the training
         if self.bar_total is None or self._is_better(total, has_values):
             self.bar_total, self.bar_at, self.bar_rounds, self.bar_has_values = total, 0, 0, has_values
         elif total != self.bar_total:
@@ -224,6 +229,10 @@ class Progress(Epochs):
         is_part = in_epoch or (self.has_epoch_bar and not self.bar_is_whole)
         whole = max(rounds + 1, self.total_epochs or 1 if is_part else 1) * total
         return self.move(rounds * total + at, whole, unit)
+
+    def _has_epoch_lines(self) -> bool:
+        """Whether lines with values count the epochs, and none announced one whose batches may follow."""
+        return self.has_plain_count and self.unit == EPOCH and not self.announced and not self.has_epoch_bar
 
     def _is_better(self, total: int, has_values: bool) -> bool:
         """Whether a new bar is the training's: it has values, or it is longer and came after the previous one ended."""
@@ -246,9 +255,11 @@ class Progress(Epochs):
         self.bar_total, self.bar_at, self.bar_has_values = total, at, True
         return self.move_within(at, total, sure=True, unit=unit)
 
-    def note_plain_count(self, *, is_step: bool) -> None:
+    def note_plain_count(self, *, is_step: bool, logger: str = "") -> None:
         """A line that is the training's own named a step or an epoch."""
         self.has_plain_count = True
+        if self.first_logger is None:
+            self.first_logger = logger
         if is_step:
             self.has_plain_step, self.behind_at = True, None
 

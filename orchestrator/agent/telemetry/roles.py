@@ -6,10 +6,12 @@ from orchestrator.agent.telemetry.numbers import Number
 from orchestrator.agent.telemetry.parts import Part, in_part
 from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
+    BESIDE_VALUES,
     ENDS_OF_EPOCHS,
     ENDS_OF_GLOBAL_STEPS,
     ENDS_OF_STEPS,
     EPISODES,
+    EPOCH_AND_STEP,
     EPOCH_COUNTS,
     EPOCHS,
     ITERATIONS,
@@ -20,6 +22,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     RATIOS,
     ROUNDS,
     SAMPLE_COUNTS,
+    STEP_AND_END,
     STEP_COUNTS,
     STEP_WORDS,
     WORDS_OF_A_NUMBER,
@@ -51,6 +54,10 @@ class Builder:
         self.prose = False
         self.has_total = False  # some count of steps has its end: "STEP: 25/400, GLOBAL_STEP: 25"
         self.behind_count = False  # the value stands behind its count: "loss at step 100: 0.65"
+        self.names_thing = False  # words before the epoch say what is of it: "Plotting results of epoch 2"
+        self.count_at = -1  # the number that is a step only if it is whole: "Train loss 5 0.61"
+        self.is_logged = False  # by the logger of an evaluation
+        self.counts_behind_measure = True  # else that number is a value
         self.loose = False  # some name and its number have only space between them
         self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
@@ -72,6 +79,13 @@ class Builder:
             self.tells_of_past = True
             return
         if number.of is not None and not number.named and self._take_count(number):
+            return
+        if number.of is not None and number.key is not None and number.key.last.lower() in STEP_AND_END:
+            self.set_step(number.slot, GLOBAL_RANK)  # "global_step/max_steps: 10/100"
+            return
+        if number.of is not None and number.key is not None and number.key.last.lower() in EPOCH_AND_STEP:
+            self.set_epoch(Slot(number.at, None))
+            self.set_step(Slot(number.of, None), NO_RANK - 1)
             return
         if number.key is None:
             self._take_unnamed(number)
@@ -153,6 +167,8 @@ class Builder:
 
     def _take_epoch(self, number: Number, key: Key) -> None:
         if self.epoch is None and key.here() and not _is_time(number):
+            before = (*key.before, *key.words[:-1])
+            self.names_thing = len(before) > 1 and not before[-1][:1].isupper()
             self.set_epoch(Slot(number.at, number.of))
 
     def _take_value(self, number: Number, key: Key) -> None:
@@ -164,8 +180,9 @@ class Builder:
             self.part = key.words[0].lower()
         self.prose = self.prose or key.prose
         plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key)
+        is_loose = not key.explicit and key.last.isalpha() and key.last not in BESIDE_VALUES
         self.loose, self.explicit = (
-            self.loose or (not key.explicit and key.last.isalpha()),
+            self.loose or is_loose,
             self.explicit or not plain,
         )
         self.settings += is_setting(key.last)

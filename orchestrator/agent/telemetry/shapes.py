@@ -1,8 +1,10 @@
 """The meaning of a line's shape."""
 
 import re
+from dataclasses import replace
 
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
+from orchestrator.agent.telemetry.log_prefixes import LOG_PREFIX, PARTS_OF_A_RUN, without_logger
 from orchestrator.agent.telemetry.numbers import numbers_of
 from orchestrator.agent.telemetry.parts import in_part, parts_of
 from orchestrator.agent.telemetry.past import named_best, past_counts
@@ -12,6 +14,7 @@ from orchestrator.agent.telemetry.unnamed_counts import read_start
 from orchestrator.agent.telemetry.vocabulary import (
     EVALUATION,
     FOREIGN_COUNTS,
+    LEFT_OUT,
     OFTEN_MEASURED,
     PARTS,
     TRAINING,
@@ -24,17 +27,10 @@ _NOISE = re.compile(
     r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
     r"|^\s{1,8}[\w.]{0,40}warn\w{0,10}\("  # the line of code below a warning
 )
-_PARTS_OF_A_RUN = "|".join(sorted(EVALUATION | TRAINING))
-_LOG_PREFIX = re.compile(
-    r"(?:[IWEF]\d{4} [^\]]{0,160}\])?"  # "I0101 10:00:00.123456  1234 solver.cpp:414]" of glog
-    r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?"
-    # "[__main__][INFO]" of Hydra
-    rf"(?:\[(?!(?i:{_PARTS_OF_A_RUN})\])[A-Za-z_][\w.]{{0,79}}\]\s{{0,2}}){{0,2}}"
-    r"[\s:|-]{0,4}(?:(?:INFO|DEBUG|WARNING|root|logger)\b[\s:|\]-]{0,4}){0,2}"
-)
 _EVALUATES = re.compile(
     rf"\s{{0,8}}\*\s(?!Epoch)|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
-    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch)){0,2}\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[()]|\x01|(?<=\s)\x01)",
+    r"(?:\s(?:num_timesteps|timesteps?|global_step|steps?|iterations?)\s?=\s?\x01|"
+    r"(?:\s+(?:set|results?|metrics?|summary|epoch|steps?|iter|iteration|batch)){0,2}\s{0,3}(?::(?!\s{0,9}\x01)|-\s|[|\]\[()]|\x01|(?<=\s)\x01))",
     re.IGNORECASE,
 )
 _EVALUATES_BEHIND = re.compile(
@@ -43,7 +39,7 @@ _EVALUATES_BEHIND = re.compile(
 )
 _HINT = re.compile(
     "|".join(FOREIGN_COUNTS)
-    + r"|step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|etape|\bpaso\b|lote|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    + r"|step|it[eé]r|[eé]po[cq]|\bep\b|batch|schritt|etape|\bpaso\b|lote|update|\bavg,|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
     re.IGNORECASE,
 )
 # "=> loaded checkpoint 'a.pth' (epoch 90)" tells where another training was; "data loading: 0.1" is a value.
@@ -64,8 +60,27 @@ _ACCURACY = re.compile(
     r"(?::|\bis)\s{0,3}\x01\s?(%?)\W{0,3}",
     re.IGNORECASE,
 )
-_HEADLINE = re.compile(r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}")
-_PART_BEFORE = re.compile(rf"\b({_PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
+# "Saved model of epoch 3", which may be any one before
+_TELLS_OF_SAVING = re.compile(
+    r"(?<![\w/.])(?:sav(?:ed|ing|es?)|wrote|writ(?:ing|ten)|stor(?:ed|ing)|kept|keeping|remov(?:ed|ing)|delet(?:ed|ing)"
+    r"|gespeichert|gelöscht|sauvegardée?|guardad[oa]|salv[oa])(?![\w/])|保存|저장|сохран",
+    re.IGNORECASE,
+)
+# '{"_type": "val_epoch", "loss": 0.5}', '{"mode": "val", "loss": 0.5}'
+_PART_OF_RECORD = re.compile(
+    rf"""['"](?:_?type|mode|split|phase|stage|subset)['"]\s?:\s?['"]({"|".join(sorted(EVALUATION))})(?:_(?:epoch|iter|step|set|loop)\w{{0,20}})?['"]""",
+    re.IGNORECASE,
+)
+_HEADLINE = re.compile(
+    r"[-=*#~]{3,99}[^\x01]{1,40}\x01\s{0,9}[-=*#~]{3,99}|\W{0,8}iteration\s?[:#]?\s?\x01\W{0,3}",
+    re.IGNORECASE,
+)
+_PART_BEFORE = re.compile(rf"\b({PARTS_OF_A_RUN})\.?\s[A-Za-z][\w-]{{0,30}}\W{{0,8}}$", re.IGNORECASE)
+# "Total loss 345.9", and nothing else
+_LOSS_ALONE = re.compile(
+    rf"\W{{0,8}}(?:(?:total|overall|average|avg|mean|{PARTS_OF_A_RUN})\.?\s){{1,2}}loss\s{{1,8}}\x01\s{{0,9}}",
+    re.IGNORECASE,
+)
 _IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _BEFORE_MEASURES = frozenset({"time", "time_s", "lr", "learning_rate"})  # "Time: 12.3 train_loss: 0.5"
@@ -82,7 +97,11 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
         whole = NUMBER.join(texts)
     if len(texts) == 1 or not (_HINT.search(whole) or any(map(is_measure, _NAMES.findall(whole, 0, 600)))):
         return None
-    return _read_accuracy(texts, whole) or _read_line(texts, whole)
+    texts, logger = without_logger(texts)
+    whole = NUMBER.join(texts)
+    layout = _read_accuracy(texts, whole) or _read_loss_alone(texts, whole)
+    layout = layout or _read_line(texts, whole, is_logged=bool(logger))
+    return layout and (replace(layout, logger=logger) if logger else layout)
 
 
 def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
@@ -97,19 +116,42 @@ def _read_accuracy(texts: tuple[str, ...], whole: str) -> Layout | None:
     return Layout(Kind.VALUES, (Field(len(texts) - 2, f"{name}_percent" if hit[1] else name),))
 
 
-def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
+def _read_loss_alone(texts: tuple[str, ...], whole: str) -> Layout | None:
+    """The meaning of a line with one loss, without a sign before it: "Total loss 345.9"."""
+    prefix = LOG_PREFIX.match(whole)
+    rest = whole[prefix.end() :] if prefix else whole
+    if _LOSS_ALONE.fullmatch(rest) is None:
+        return None
+    words = [word for word in _WORDS.findall(rest.lower()) if word not in LEFT_OUT]
+    return Layout(Kind.VALUES, (Field(len(texts) - 2, "_".join(words)),))
+
+
+def _read_line(texts: tuple[str, ...], whole: str, *, is_logged: bool) -> Layout | None:
     builder = Builder()
+    builder.explicit = builder.is_logged = is_logged
+    layout = _read_with(builder, texts, whole)
+    if layout is None or builder.count_at < 0:
+        return layout
+    otherwise = Builder()
+    otherwise.counts_behind_measure, otherwise.explicit = False, is_logged
+    return replace(layout, count_at=builder.count_at, otherwise=_read_with(otherwise, texts, whole))
+
+
+def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout | None:
     builder.parts, builder.past = parts_of(texts, whole), past_counts(texts)
     for number in read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
         builder.take(number)
     builder.take_ends()
     episodes = builder.take_episode()
-    prefix = _LOG_PREFIX.match(whole)
+    prefix = LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
     line = whole.strip()
     printed_dict = line.startswith("{") and line.endswith("}")
     if _describes_run(builder, printed_dict=printed_dict):
         return None
+    if (part := _PART_OF_RECORD.search(whole)) is not None:
+        builder.count = None  # a date before the record
+        return _read_evaluation(builder, part[1])
     if _EVALUATES.match(line) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
         return _read_evaluation(builder, rest)
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
@@ -125,13 +167,16 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts),
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts) or _tells_of_saving(whole, fields)
+            or (not fields and builder.names_thing),
         )  # fmt: skip
     measured = [field.name for field in fields if is_measure(field.name)]
     if measured and all(map(is_failure, measured)):
         return None  # "Error: 404"
     if fields and (printed_dict or _only_measures(builder, rest)):
         return Layout(Kind.VALUES, _of_first_part(fields, rest), printed_dict=printed_dict)
+    if measured and _lists_values(builder, rest):
+        return Layout(Kind.VALUES, _of_first_part(fields, rest), below_heading=True)
     return None
 
 
@@ -154,6 +199,7 @@ def _share_part(fields: tuple[Field, ...], texts: tuple[str, ...]) -> tuple[Fiel
         return fields
     part, rest = hit[1].lower(), {field.name.lower() for field in measured[1:]}
     has_part = any(not PARTS.isdisjoint(_WORDS.findall(name)) for name in rest)
+    has_part = has_part or any(". " in text for text in texts[measured[0].at + 1 : measured[1].at + 1])
     if has_part or measured[0].name.lower().removeprefix(f"{part}_") in rest:
         return fields
     return tuple(
@@ -178,6 +224,11 @@ def _names_best(builder: Builder, texts: tuple[str, ...]) -> bool:
         return False
     last = builder.epoch.at if builder.epoch.of is None else builder.epoch.of
     return _IS_BEST.match(texts[last + 1]) is not None
+
+
+def _tells_of_saving(whole: str, fields: tuple[Field, ...]) -> bool:
+    """Whether a line only tells that something was saved, maybe long after its epoch: "Saved model of epoch 3"."""
+    return not fields and _TELLS_OF_SAVING.search(whole) is not None
 
 
 def _has_units(builder: Builder) -> bool:
@@ -223,9 +274,25 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
     return Layout(Kind.VALUES, fields, step=None if ended else place)
 
 
+def _lists_values(builder: Builder, rest: str) -> bool:
+    """Whether a line has only names with a sign before their values: "Norm: 12.3, Bias: 0.1, Avg. loss: 0.5"."""
+    if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
+        return False
+    return (
+        builder.count is None
+        and len(builder.fields) > 1
+        and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4
+    )
+
+
 def _only_measures(builder: Builder, rest: str) -> bool:
     """Whether a line has only measures: ``val loss: 0.5, acc: 0.9``."""
-    if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
+    if (
+        builder.prose
+        or (builder.loose and not builder.is_logged)
+        or builder.settings
+        or builder.first_is_role is not None
+    ):
         return False
     first = next((name for name in builder.fields if name.lower() not in _BEFORE_MEASURES), "")
     return is_measure(first) and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4

@@ -13,6 +13,7 @@ from orchestrator.agent.telemetry.vocabulary import (
     GLOBAL_STEPS,
     HEADERS,
     ITERATIONS,
+    PARTS,
     ROUNDS,
     STEPS,
     is_value,
@@ -21,10 +22,19 @@ from orchestrator.agent.telemetry.vocabulary import (
 LEAST_COLUMNS, MOST_COLUMNS = 3, 40
 MOST_CELLS = 200
 MOST_HEADERS = 8
-_CLASS = "class"
+_CLASSES = ("class", "classes")
 EDGES = ("|", "\u2502", "\u2503")
 _EDGE = re.compile("[|\u2502\u2503]")
 _GAP = re.compile(r"\s{2,}|\t")
+_SUBHEADER = re.compile(
+    r"\s{0,20}[|\u2502\u2503]\s{3,40}[|\u2502\u2503](?:[\w\s():%-]{1,40}[|\u2502\u2503]){1,40}\s{0,9}$"
+)
+_FENCE = re.compile(r"-{5,}\s{1,4}-{3,}\s{0,9}")
+_PAIR = re.compile(r"([^\W\d](?:[^:=|\s]|\s(?!\s)){0,80})\s{2,80}([-+.\w]{1,40})\s{0,9}")
+_BOXED = re.compile(rf"\s[\w/.-]{{1,80}}\s{NUMBER}\s")  # "│ loss      0.51234 │" of Ray
+_PART_ROW = re.compile(
+    rf"[|\u2502\u2503]\s[A-Za-z][\w-]{{0,60}}(?:\s{{1,80}}[|\u2502\u2503]\s{{1,80}}{NUMBER}){{2,4}}\s{{0,80}}[|\u2502\u2503]"
+)
 _BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
 _ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs,]*+")
 # "mAP50-95): 100%|####", never the "23%  |" of a cell
@@ -32,7 +42,7 @@ _BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?<![\d.])(?:\d{{1,3}}|{NUMBER})%(?:\||\s
 _CELL_NUMBER = re.compile(
     r"[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE
 )
-_STEP_COLUMNS = ({"#"} | GLOBAL_STEPS, STEPS, ITERATIONS)
+_STEP_COLUMNS = ({"#"} | GLOBAL_STEPS, STEPS, ITERATIONS | {"training_iteration"})
 
 
 @dataclass(slots=True)
@@ -54,6 +64,8 @@ class Tables:
     earlier: dict[str, list[str]] = field(
         default_factory=dict
     )  # tables with other headers, by their first column
+    fenced: bool = False  # names and values follow in two columns
+    parts: list[str] = field(default_factory=list)  # of a run, in the columns of a table of metrics
     section: str = ""
     cells: dict[str, str] = field(default_factory=dict)  # since the last border
 
@@ -64,13 +76,50 @@ class Tables:
             self.earlier[self.names[0]] = self.names
         self.names = names
 
+    def extend(self, line: str) -> None:
+        """Take the second line of the columns' names, right below the first, which many columns may share."""
+        cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        self.parts = [cell.lower() for cell in cells[1:] if cell.lower() in PARTS]
+        if len(self.parts) != len(cells) - 1:
+            self.parts = []
+        if len(cells) == len(self.names) > len(set(self.names)):
+            both = zip(self.names, cells, strict=True)
+            self.names = [short_name("_".join([name, *cell.split()])) for name, cell in both]
+
     def add_cell(self, line: str, kind: Kind) -> None:
         """Take one name and value, or the title of a section."""
         cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        if len(cells) == 1:
+            cells = _GAP.split(cells[0])
         if kind is Kind.SECTION:
             self.section = short_name(cells[0])
         elif len(cells) == 2 and len(self.cells) < MOST_CELLS and _CELL_NUMBER.fullmatch(cells[1]):
             self.cells[short_name(self.section + cells[0])] = cells[1]
+
+    def take_pair(self, line: str) -> bool:
+        """Take a name and a value in two columns; False for another line, which ends them unless it is a border."""
+        hit = _PAIR.fullmatch(line)
+        if hit is None:
+            self.fenced = self.fenced and _FENCE.fullmatch(line) is not None
+            return False
+        if len(self.cells) < MOST_CELLS and _CELL_NUMBER.fullmatch(hit[2]):
+            self.cells["_".join(short_name(hit[1]).split())] = hit[2]
+        return True
+
+    def fence(self) -> TableRow | None:
+        """Begin the two columns, or end them; None if there were none."""
+        self.fenced = not self.fenced
+        if self.fenced:
+            self.cells = {}
+            return None
+        return self.close()
+
+    def read_part_row(self, line: str) -> TableRow | None:
+        """Read a metric's values for all parts of a run."""
+        name, *cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        if not self.parts or len(cells) != len(self.parts):
+            return None
+        return _read_columns([f"{part}_{name}" for part in self.parts], cells)
 
     def close(self) -> TableRow | None:
         """End the table of cells at its border; None if there was none."""
@@ -108,7 +157,7 @@ def _names_in(line: str) -> list[str]:
 def _begins(names: list[str], cells: list[str]) -> bool:
     """Whether a row begins as its table says: with the name of a class, else with a number."""
     is_number = _cell_number(cells[0].partition("/")[0]) is not None
-    return is_number != (names[0].lower() == _CLASS)
+    return is_number != (names[0].lower() in _CLASSES)
 
 
 def header_names(line: str) -> list[str]:
@@ -125,6 +174,8 @@ def header_names(line: str) -> list[str]:
 def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
     """The kind of table line that this shape is; None for other lines."""
     numbers = len(texts) - 1
+    if numbers == 0 and _FENCE.fullmatch(whole):
+        return Layout(Kind.FENCE)
     if numbers == 0 and _BORDER.fullmatch(whole):
         return Layout(Kind.BORDER)
     if numbers <= 1 and whole.strip()[:1] in EDGES:
@@ -133,9 +184,16 @@ def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
             return Layout(Kind.SECTION)
         if len(cells) == 2 and numbers and not cells[1].strip().strip("\x01"):
             return Layout(Kind.CELL)
+        if len(cells) == 1 and numbers and _BOXED.fullmatch(cells[0]) is not None:
+            return Layout(Kind.CELL)
+    if numbers == 0 and whole.lstrip()[:1] in EDGES and _SUBHEADER.match(whole):
+        return Layout(Kind.SUBHEADER)
     if numbers <= 2 and header_names(whole):
         return Layout(Kind.HEADER)
-    if numbers >= LEAST_COLUMNS and all(_ROW.fullmatch(text) for text in texts):
+    if numbers > 1 and _PART_ROW.fullmatch(whole.strip()) is not None:
+        return Layout(Kind.PART_ROW)
+    of_all = numbers == LEAST_COLUMNS - 1 and whole.lstrip().startswith("all ")  # classes
+    if (numbers >= LEAST_COLUMNS or of_all) and all(_ROW.fullmatch(text) for text in texts):
         return Layout(Kind.ROW)
     return None
 

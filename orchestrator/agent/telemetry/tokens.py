@@ -40,7 +40,7 @@ _LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
 _KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
 # "Processing |####    | (12/391)" of progress, "[####----] 12/391" of many scripts: a count follows.
 _DRAWN_BAR = re.compile(
-    r"(?:\|[#\u2588-\u258f\u2591-\u2593 ]{8,200}+\||\[[#=>.\u2588-\u258f\u2591-\u2593 -]{8,200}+\])(?=\s{0,3}\(?\d{1,15}\s?/\s?\d)"
+    r"(?:\|[#\u2588-\u258f\u2591-\u2593 ]{8,200}+\||\[[#=>.\u2588-\u258f\u2591-\u2593 -]{8,200}+\](?:\s[a-z]{1,10}=)?)(?=\s{0,3}\(?\d{1,15}\s?/\s?\d)"
 )
 # "train |████    | 12/60 [20%] in 1s", with a spinner behind its bar while it moves
 _ALIVE_BAR = re.compile(
@@ -55,8 +55,10 @@ _FULL_WIDTH = str.maketrans(
 _ORDINAL = re.compile(r"第\s?(\d{1,18}(?:\s?/\s?\d{1,18})?)\s?(?:个\s?)?(轮|輪|步|epoch|エポック|ステップ)")
 _BEFORE_NUMBER = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3])(?=[-+]?\.?\d)")
 # "epoch3: loss" is "epoch 3: loss", never a part of a path
-_GLUED = re.compile(r"(?<![\w/.-])([Ee]poch|[Ss]tep|[Ii]ter)(?=\d{1,18}(?![\w-]|/\D|\.\w))")
-_MAYBE_GLUED = re.compile(r"(?:poch|tep|iter)\d")  # several times as fast
+_GLUED = re.compile(
+    r"(?<![\w/.-])([Ee]poch|[Ss]tep|[Ii]ter)(?:_(?=\d{1,18}:\s)|(?=\d{1,18}(?![\w-]|/\D|\.\w)))"
+)
+_MAYBE_GLUED = re.compile(r"(?:poch|tep|iter)_?\d")  # several times as fast
 _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 

@@ -3,24 +3,27 @@
 import re
 from itertools import pairwise
 
-from orchestrator.agent.telemetry.keys import read_key, read_unit
-from orchestrator.agent.telemetry.layouts import Field, Slot
+from orchestrator.agent.telemetry.counts_before_values import (
+    read_behind_count,
+    read_behind_measure,
+    read_behind_range,
+)
+from orchestrator.agent.telemetry.layouts import Slot
+from orchestrator.agent.telemetry.names_behind import read_names_behind
 from orchestrator.agent.telemetry.numbers import Number
 from orchestrator.agent.telemetry.roles import NO_RANK, POSITION_RANK, Builder
 from orchestrator.agent.telemetry.vocabulary import (
     EPISODES,
-    EPOCHS,
     EVALUATION,
-    NOT_OF_NOW,
     TRAINING,
+    is_counter,
     is_measure,
 )
 
-_NAME_AT_COUNT = re.compile(
-    r"(\S.{0,120})\s(?:at|after|for|in)\s(?:global[_ ])?(step|epoch|iteration|iter)\s{0,4}#?$", re.IGNORECASE
+_TRAINING_COUNT = re.compile(
+    r"(?<![\w/.-])train(?:ing)?\s{0,3}(?:\]\s{0,3}[\[(]|\s\[)\s{0,9}$", re.IGNORECASE
 )
-
-_REMARK = re.compile(r"\s?\([^()]{1,40}\)$")  # "loss (for one batch) at step 0: 2.3"
+_BEGINS_RECORD = re.compile(r"(?:(?:INFO|DEBUG):[\w.]{1,60}:)?\[")
 _LEADS_ON = re.compile(r",\s[^\W\d]")
 _BESIDE_COUNT = re.compile(r"[\s:|,()\[\]-]{1,6}")  # between a count and a name
 
@@ -41,7 +44,7 @@ def _read_brackets(
         if (
             measured
             and number.of is after.of is None
-            and before == "["
+            and _BEGINS_RECORD.fullmatch(before) is not None
             and number.after in (", ", " ")
             and after.after[:1] == "]"
         ):
@@ -53,6 +56,19 @@ def _read_brackets(
                 number.slot, NO_RANK - 1
             )  # "logging_writer.py:48] [100] loss=5.2" of JAX's trainers
             return numbers[index + 1 :]
+    return None
+
+
+def _read_training_count(
+    builder: Builder, numbers: list[Number], texts: tuple[str, ...]
+) -> list[Number] | None:
+    """Take the count behind the word for the training: "Training  [ 0/125000]  loss: 0.5", "[Train](10/100) loss: 0.5"."""
+    for index, number in enumerate(numbers):
+        if number.of is not None and _TRAINING_COUNT.search(texts[number.at][-40:]) is not None:
+            builder.set_step(number.slot, NO_RANK - 1)
+            return numbers[index + 1 :]
+        if number.key is not None and is_counter(number.key.last.lower()):
+            return None
     return None
 
 
@@ -68,40 +84,6 @@ def _read_wenet(builder: Builder, numbers: list[Number], texts: tuple[str, ...])
             builder.set_step(Slot(number.at + 1, None), POSITION_RANK, within=True)
             return numbers[:index] + numbers[index + 1 :]
     return None
-
-
-def _read_behind_count(
-    builder: Builder, numbers: list[Number], texts: tuple[str, ...]
-) -> list[Number] | None:
-    """Take a value whose name stands before its step or epoch: "loss at step 100: 0.65".
-
-    Returns the numbers that are left to read, None if the line has no such value.  The count of an earlier
-    value ("Lowest loss at step 100: 0.2") is not where the training is.
-    """
-    count, value = numbers[-2:]
-    hit = _NAME_AT_COUNT.search(texts[count.at][-160:])
-    if hit is None or value.at != count.at + 1 or value.of is not None:
-        return None
-    key = read_key(f"{_REMARK.sub('', hit[1])}:", first=count.at == 0)
-    if (
-        texts[value.at].strip() not in (":", "=", "is")
-        or key is None
-        or not (is_measure(key.last) or key.last.lower() == "cost")
-    ):
-        return None
-    words = (word.lower() for word in (*key.before, *key.words))
-    if key.prose or not NOT_OF_NOW.isdisjoint(words):
-        return numbers[:-2]
-    builder.behind_count = True
-    if hit[2].lower() in EPOCHS:
-        builder.set_epoch(count.slot)
-    else:
-        builder.set_step(count.slot, NO_RANK - 1)
-    unit = read_unit(value.after, key.name())
-    if not unit.bad:
-        builder.explicit = True
-        builder.add(Field(value.at, key.name(unit.name), unit.factor))
-    return []
 
 
 def _read_epoch_and_position(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
@@ -132,17 +114,24 @@ def _leads_to_measure(first: Number, second: Number) -> bool:
 
 def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
     """Take the counts that are known by their place in the line; returns the other numbers."""
+    if (rest := read_behind_range(builder, numbers, texts)) is not None:
+        return rest
     if len(numbers) < 2:
         return numbers
     first, second, last = numbers[0], numbers[1], numbers[-1]
     if (rest := _read_wenet(builder, numbers, texts)) is not None:
         return rest
-    if (rest := _read_behind_count(builder, numbers, texts)) is not None:
+    if (rest := read_behind_count(builder, numbers, texts)) is not None:
         return rest
+    for read in (read_names_behind, read_behind_measure):
+        if (rest := read(builder, numbers, texts)) is not None:
+            return rest
     start = texts[0].strip()
     measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
     builder.measured = measured
     if (rest := _read_brackets(builder, numbers, texts, measured=measured)) is not None:
+        return rest
+    if measured and (rest := _read_training_count(builder, numbers, texts)) is not None:
         return rest
     if first.at == 0 and (
         (measured and start == "[" and first.after[:2] in ("]\t", "] "))
@@ -151,6 +140,10 @@ def read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) 
         builder.set_step(
             Slot(first.at, first.of), NO_RANK - 1
         )  # "[10]<tab>train-rmse:0.1" of boosting libraries
+        return numbers[1:]
+    if measured and not start and first.of is not None and not first.named and first.after == " (epoch ":
+        builder.set_step(first.slot, NO_RANK - 1)  # "1/21150 (epoch 0.002), train_loss = 4.2" of char-rnn
+        builder.has_total = True
         return numbers[1:]
     if measured and not start and first.of is None and first.after.startswith(" | "):
         builder.set_step(first.slot, NO_RANK - 1)  # "000100 | 12.3ms/step | loss: 0.5"

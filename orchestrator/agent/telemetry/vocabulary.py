@@ -9,11 +9,13 @@ def _words(text: str) -> frozenset[str]:
 
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
-STEPS = _words("step steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
+STEPS = _words("step step_i steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
 ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数 итерация")
 BATCHES = _words("batch minibatch batch_idx batch_id lote 批次 배치 バッチ батч")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
 EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮 輪 輪次 에포크 에폭 エポック эпоха")
+STEP_AND_END = _words("global_step/max_steps step/max_steps step/total_steps iter/max_iters iter/total_iters")
+EPOCH_AND_STEP = _words("epoch/iter epoch/step epoch/iteration epoch/batch ep/it")  # "epoch/iter: 0/199"
 EPISODES = _words(
     "episode 에피소드 エピソード эпизод"
 )  # they count as epochs only where a line names neither a step nor an epoch
@@ -31,6 +33,7 @@ NOT_HERE |= _words("until since by over")
 NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
 NEVER_HERE |= _words("beste bester meilleur meilleure mejor melhor 最佳 최고 лучшая лучший")
 OF_THE_BEST = _words("at @ in from on")  # where the best value was seen: "best acc 0.95 at epoch 17"
+BESIDE_VALUES = _words("over of in for on by from")  # "loss: 0.5 over 1280 frames"
 # "Lowest loss at step 100: 0.2" tells of an earlier step, or of a bound.
 NOT_OF_NOW = _words(
     "best lowest highest worst min minimum max maximum initial previous prior earlier last final first"
@@ -70,7 +73,7 @@ TRAINING_BARS = (
 )
 PLURAL_BATCHES = _words("batches minibatches")  # an encoder's too: the training's only with measured values
 DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
-NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed")
+NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr completed loop global")
 STEP_RATES = STEP_COUNTS
 
 # What people measure.  A line without a step counts only if it has such a name; its values belong to the last step.
@@ -81,7 +84,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia fitness precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa ndcg mrr hr@1 hr@5 hr@10 hr@20 hit@1 hit@5 hit@10 hit@20"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
@@ -112,7 +115,7 @@ NOT_VALUES |= _words(
     "client clients trial fold of in at to for on by from with and or than is was after about took a the size instances images id"
 )
 NOT_VALUES |= _words(
-    "over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
+    "sentences numimages over run job attempt has have had x no num elapsed ends param params parameters ts timestamp unix_time"
 )
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = (
@@ -130,7 +133,7 @@ NOT_VALUE_ENDS = (
 )
 
 # The first column of a table of metrics.
-HEADERS = EPOCHS | EPISODES | ROUNDS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+HEADERS = EPOCHS | EPISODES | ROUNDS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class classes")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
@@ -143,6 +146,8 @@ _COMMON_HINTS = (
     "%|",
     "batch",
     "s/it",
+    " avg,",
+    "ep. ",
     "%] in ",
     "% (",
     "update",
@@ -221,6 +226,7 @@ def is_measure(name: str) -> bool:
     return (
         word in MEASURES
         or not MEASURES.isdisjoint(parts)
+        or ("@" in word and not MEASURES.isdisjoint(part.partition("@")[0] for part in parts))
         or any(part.endswith(MEASURE_ENDS) for part in parts)
     )
 
@@ -242,12 +248,22 @@ def is_setting(name: str) -> bool:
     return word in SETTINGS and word not in OFTEN_MEASURED
 
 
+_ENDS_OF_SUMS = (
+    "tokens",
+    "loss",
+    "norm",
+    "reward",
+    "return",
+    "score",
+)  # "total_loss", "total_loss_step" of Lightning
+
+
 def is_value(name: str) -> bool:
     """Whether a number of this name may be a metric."""
     word = name.lower()
     if word in NOT_VALUES or (
         word.startswith(NOT_VALUE_STARTS)
-        and not word.endswith(("tokens", "loss", "norm", "reward", "return", "score"))
+        and not word.removesuffix("_step").removesuffix("_epoch").endswith(_ENDS_OF_SUMS)
     ):
         return False
     return not word.endswith(NOT_VALUE_ENDS) or is_measure(word)
