@@ -19,7 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 def test_request_reaches_the_program_and_its_answer_the_caller(
     make_service, make_replica, make_program, caller_of
 ):
-    service = make_service()
+    service = make_service(deadline_s=PATIENCE_S)
     program = make_program(make_replica(service), OK)
 
     assert caller_of(service).get("predict?x=1").text == "ok"
@@ -38,7 +38,10 @@ def test_program_that_does_not_say_whether_it_is_ready_holds_up_no_other_service
         over.wait(PATIENCE_S)
         connection.sendall(OK)
 
-    silent, other = make_service("silent", health_path="/ready", deadline_s=PATIENCE_S), make_service("other")
+    silent, other = (
+        make_service("silent", health_path="/ready", deadline_s=PATIENCE_S),
+        make_service("other", deadline_s=PATIENCE_S),
+    )
     make_program(make_replica(silent, ready_attempt=0), stay_silent)
     make_program(make_replica(other), OK)
     waiting = caller_of(silent)
@@ -47,7 +50,7 @@ def test_program_that_does_not_say_whether_it_is_ready_holds_up_no_other_service
     wait_until(asked.is_set)
 
     try:
-        assert caller_of(other).get("", timeout=30).text == "ok"
+        assert caller_of(other).get("", timeout=PATIENCE_S / 2).text == "ok"
     finally:
         over.set()
         first.join(PATIENCE_S)
@@ -99,22 +102,29 @@ def test_body_that_came_before_its_turn_arrives_whole(make_service, make_replica
 def test_callers_who_left_do_not_say_how_long_an_answer_takes(
     make_service, make_replica, make_program, caller_of
 ):
-    service = make_service(deadline_s=PATIENCE_S)
-    over = threading.Event()
+    service = make_service(deadline_s=PATIENCE_S, parallel=5)
+    gone: list[bytes] = []
 
     def answer(connection: socket.socket, head: bytes) -> None:
         if b"/slow" in head:
-            over.wait(PATIENCE_S)
+            gone.append(connection.recv(1))  # the door hangs up
         connection.sendall(OK)
 
     make_program(make_replica(service), answer)
     caller = caller_of(service)
-    for _ in range(5):
-        with pytest.raises(httpx.ReadTimeout):
-            caller.get("slow", timeout=httpx.Timeout(PATIENCE_S, read=2))
-    over.set()
 
-    said = caller.get("", headers={"Berth-Deadline-Ms": "1900"})
+    def leave() -> None:
+        with pytest.raises(httpx.ReadTimeout):
+            caller.get("slow", timeout=httpx.Timeout(PATIENCE_S, read=6))
+
+    leaving = [threading.Thread(target=leave) for _ in range(5)]
+    for each in leaving:
+        each.start()
+    for each in leaving:
+        each.join(PATIENCE_S)
+    wait_until(lambda: len(gone) == 5)
+
+    said = caller.get("", headers={"Berth-Deadline-Ms": "5900"})
 
     assert said.text == "ok"
 
@@ -133,7 +143,7 @@ def test_callers_who_left_do_not_say_how_long_an_answer_takes(
 def test_redirect_of_a_program_leads_back_to_the_service(
     make_service, make_replica, make_program, caller_of, given, told
 ):
-    service = make_service()
+    service = make_service(deadline_s=PATIENCE_S)
     head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {given}\r\nContent-Length: 0\r\n\r\n"
     make_program(make_replica(service), head.encode())
 
@@ -161,7 +171,7 @@ def test_replica_whose_queue_is_full_is_waited_for(make_service, make_replica, c
 
 
 def test_replica_that_listens_no_longer_is_not_ready(make_service, make_replica, make_program, caller_of):
-    service = make_service()
+    service = make_service(deadline_s=PATIENCE_S)
     replica = make_replica(service)
     caller = caller_of(service)
 
@@ -176,7 +186,7 @@ def test_replica_that_listens_no_longer_is_not_ready(make_service, make_replica,
 def test_answer_that_is_not_over_by_its_deadline_is_incomplete_and_leaves_no_trace(
     make_service, make_replica, make_program, caller_of, caplog
 ):
-    service, over = make_service(), threading.Event()
+    service, over = make_service(deadline_s=PATIENCE_S), threading.Event()
 
     def begin(connection: socket.socket, head: bytes) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
@@ -185,7 +195,7 @@ def test_answer_that_is_not_over_by_its_deadline_is_incomplete_and_leaves_no_tra
     make_program(make_replica(service), begin)
 
     with pytest.raises(httpx.RemoteProtocolError):
-        caller_of(service).get("", headers={"Berth-Deadline-Ms": "500"})
+        caller_of(service).get("", headers={"Berth-Deadline-Ms": "3000"})
 
     over.set()
     wait_until(lambda: "did not answer within" in caplog.text)
@@ -193,7 +203,7 @@ def test_answer_that_is_not_over_by_its_deadline_is_incomplete_and_leaves_no_tra
 
 
 def test_caller_is_told_when_the_database_is_away(make_service, caller_of, caplog):
-    caller, table = caller_of(make_service()), ServiceKey._meta.db_table
+    caller, table = caller_of(make_service(deadline_s=PATIENCE_S)), ServiceKey._meta.db_table
     rename(table, "away")
     try:
         answer = caller.get("")
