@@ -734,7 +734,8 @@ def test_a_sweep_outlives_devices_that_are_away_for_a_while(make_sweep, play, aw
 
 
 def test_a_sweep_whose_pool_has_too_few_devices_for_good_says_so(make_sweep, play):
-    trials = play(make_sweep(max_width=2, job={**BODY["job"], "gpus": 4}))
+    job: Any = BODY["job"]
+    trials = play(make_sweep(max_width=2, job={**job, "gpus": 4}))
     trials.advance()
     Device.objects.filter(index=3).delete()
     lifecycle.cancel(trials.job(0), by="ada")
