@@ -21,6 +21,7 @@ import httpx
 
 from berth.client.errors import (
     BerthError,
+    NotFound,
     NotSignedIn,
     Unreachable,
     errors_in_words,
@@ -111,6 +112,7 @@ class Connection:
 
     def download(self, path: str, to: Path) -> Path:
         """Stream an answer into a file that appears when it is complete."""
+        _check_names(path)
         to.parent.mkdir(parents=True, exist_ok=True)
         with (
             errors_in_words(self.url, self.timeout_s),
@@ -125,8 +127,20 @@ class Connection:
         return to
 
     def _request(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
+        _check_names(path)
         with errors_in_words(self.url, self.timeout_s):
             return self._http.request(method, path, **options)
+
+
+def _check_names(path: str) -> None:
+    """Refuse a name that would lead to another address: httpx takes ``/projects/a/members/..`` for ``/projects/a``.
+
+    Raises:
+        NotFound: a part of the path is empty, or dots.
+    """
+    for part in path.partition("?")[0].split("/")[1:]:
+        if part in {"", ".", ".."}:
+            raise NotFound(f"Nothing has the name {part!r}; give a name or an id.")
 
 
 class MissingField(AttributeError):

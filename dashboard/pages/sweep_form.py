@@ -129,6 +129,7 @@ def _read(request: HttpRequest, form: Filled) -> JsonObject:
         job["source"] = {"bundle": form.code.sha256}
         if form.code.entrypoint and not any(job.get(name) for name in STARTS):
             job["entrypoint"] = form.code.entrypoint
+    width = _number(form, "max_width", texts["max_width"])
     body = {
         "job": job,
         "space": _read_yaml(form, texts["yaml"]),
@@ -140,7 +141,7 @@ def _read(request: HttpRequest, form: Filled) -> JsonObject:
             if (number := _number(form, name, texts[name])) is not None
         },
         "sampler": texts["sampler"] or "auto",
-        "max_width": _number(form, "max_width", texts["max_width"]) or asking.DEFAULT_WIDTH,
+        "max_width": asking.DEFAULT_WIDTH if width is None else width,
         "hand_over": texts["hand_over"] or "args",
         "early_stopping": form.texts.get("early_stopping", "1") == forms.TRUE,
     }

@@ -186,9 +186,11 @@ def _take_end(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) ->
 
 
 def _stop_without_metric(sweep: Sweep, trial: SweepTrial, metric: str | None) -> None:
-    """End a sweep in which no trial has reported all its metrics."""
+    """End a sweep in which no trial has reported all its metrics, not even one that trains to its first rung."""
     reports = RungReport.objects.filter(trial__sweep=sweep, value__isnull=False)
     if all(None in further for further in reports.values_list("further", flat=True)):
+        if any(observing.has_reported(sweep, other.job) for other in open_trials(sweep, *OPEN)):
+            return
         names = observing.metric_names(trial.job)
         why = fact(SweepFact.METRIC_MISSING, metric=metric, trial=trial.number, names=names)
         end(sweep, SweepState.FAILED, why)

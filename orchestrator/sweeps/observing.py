@@ -48,6 +48,11 @@ def curves_of(sweep: Sweep, job: Job) -> list[Curve]:
     return [_curve_of(series.get(name)) for name in names]
 
 
+def has_reported(sweep: Sweep, job: Job) -> bool:
+    """Whether a job has a value of every metric."""
+    return all(curve.last_step is not None for curve in curves_of(sweep, job))
+
+
 def _curve_of(found: Series | None) -> Curve:
     if found is None:
         return Curve(np.empty(0, np.int64), np.empty(0, np.float64))

@@ -327,3 +327,16 @@ def _request(connection):
     while len(body) < length:
         body += connection.recv(65536)
     return head + b"\r\n\r\n" + body
+
+
+@pytest.mark.parametrize("name", ["..", ".", ""])
+def test_a_name_of_dots_leads_to_nothing_else(berth, name):
+    berth.make_project("dots")
+
+    with pytest.raises(NotFound, match="Nothing has the name"):
+        berth.drop_member("dots", name)
+    with pytest.raises(NotFound, match="Nothing has the name"):
+        berth.find_sweep(name)
+
+    assert berth.project("dots").name == "dots"
+    berth.remove_project("dots")

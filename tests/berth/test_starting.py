@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ from berth.cli.job_options import read_options
 from berth.cli.submitting import choose_code, from_git, submit
 from berth.client import Berth, BerthError, Spec
 from berth.command_lines import started_words
+from tests.berth.conftest import BERTH, environment_for
 from tests.jobs.repositories import make_repository
 
 NOBODY = cast(Berth, None)
@@ -275,3 +277,40 @@ def test_server_that_keeps_no_commits_gets_the_job_without_one(tmp_path):
         server.server_close()
 
     assert [b'"git"' in body for body in _OlderServer.asked] == [True, False, True]
+
+
+class _OtherVersion(BaseHTTPRequestHandler):
+    """Lists sweeps without the fields that this version has."""
+
+    def do_GET(self) -> None:
+        answer = json.dumps({"results": [{"id": "1", "short_id": "1"}], "next": None}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("words", [("sweeps",), ("best",)])
+def test_server_of_another_version_is_said_as_a_sentence(tmp_path, words):
+    server = HTTPServer(("127.0.0.1", 0), _OtherVersion)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        answer = subprocess.run(
+            [*BERTH, *words],
+            env=environment_for(url, "t") | {"XDG_CONFIG_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert answer.returncode == 2, answer.stderr
+    assert "It is of another version than this command" in answer.stderr
+    assert "Traceback" not in answer.stderr

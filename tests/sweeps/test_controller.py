@@ -324,6 +324,21 @@ def fail(trials: Trials, number: int, message: str, kind: ExitKind = ExitKind.US
     trials.advance()
 
 
+def test_a_trial_that_reports_nothing_ends_no_sweep_in_which_another_one_reports(make_sweep, play):
+    trials = play(make_sweep())
+    trials.advance()
+    trials.start(0)
+    trials.advance()
+    trials.start(1)
+    trials.report(1, 1.0, 0)  # before its first rung
+    trials.end(0)
+    trials.advance()
+
+    assert trials.state(0) == ("failed", "succeeded")
+    assert trials.state(1) == ("running", "running")
+    assert trials.sweep.state == SweepState.RUNNING, say_json(trials.sweep.why)
+
+
 def test_three_equal_errors_in_a_row_stop_the_sweep(make_sweep, play):
     trials = play(make_sweep(max_width=1))
     for number in range(3):
