@@ -16,6 +16,8 @@ def read_code(path: Path, spec: Spec) -> tuple[str, str, bytes]:
             has_script = not any(spec.get(name) for name in ("module", "command", "program"))
             needed = [spec.get("entrypoint") or "train.py"] if has_script else []
             return "bundle", "code.zip", pack_folder(path, needed=needed)
+        if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
+            raise BerthError(f"{path} is a device, not a script, an archive or a folder.")
         part = "bundle" if path.name.endswith(ARCHIVES) else "script"
         return part, path.name, path.read_bytes()
     except OSError as error:

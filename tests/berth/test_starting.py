@@ -14,6 +14,7 @@ from berth.arguments import WrongUse
 from berth.cli.job_options import read_options
 from berth.cli.submitting import choose_code, from_git, submit
 from berth.client import Berth, BerthError, Spec
+from berth.client.code import read_code
 from berth.command_lines import started_words
 from tests.berth.conftest import BERTH, environment_for
 from tests.jobs.repositories import make_repository
@@ -51,6 +52,11 @@ def test_a_name_without_a_file_is_answered_with_what_was_meant(code, hint, tmp_p
         str(refused.value)
         == f"There is no file {code!r} here; name a script, an archive or a folder. {hint}".strip()
     )
+
+
+def test_a_device_is_refused_before_it_is_read():
+    with pytest.raises(BerthError, match="/dev/zero is a device, not a script"):
+        read_code(Path("/dev/zero"), {})
 
 
 @pytest.mark.parametrize(
