@@ -1,8 +1,10 @@
 """The folder of each person's pushed data: what lies there, the room it takes, and how it is cleared."""
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,6 +51,21 @@ class Shelf:
 
 def shelf_of(user: Someone) -> Shelf:
     return Shelf(settings.HOME.pushed / str(user.pk))
+
+
+@contextmanager
+def alone(shelf: Shelf) -> Iterator[None]:
+    """Let one process at a time make a version of this person's, which is a folder first and then a row.
+
+    To be entered before a transaction: one that waits here must not keep others from the database.
+    """
+    shelf.root.mkdir(parents=True, exist_ok=True)
+    fd = os.open(shelf.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
@@ -137,12 +154,18 @@ def check_removal(user: Someone, dataset: Dataset) -> None:
 
 def remove(dataset: Dataset) -> None:
     """Forget a dataset; of pushed data also the files that no other version has."""
-    path = settings.HOME.pushed / dataset.path
-    dataset.delete()
     if not dataset.is_pushed:
+        dataset.delete()
         return
+    path = settings.HOME.pushed / dataset.path
     shelf = Shelf(settings.HOME.pushed / path.relative_to(settings.HOME.pushed).parts[0])
+    with alone(shelf):  # a push of the same version must not come between its row and its files
+        _remove_pushed(dataset, shelf)
+
+
+def _remove_pushed(dataset: Dataset, shelf: Shelf) -> None:
     place = shelf.version(dataset.name, dataset.version)
+    dataset.delete()
     inodes = {entry.stat().st_ino for entry in _files_below(place)}
     remove_tree(place)
     for content in shelf.contents.iterdir():
