@@ -26,6 +26,7 @@ from orchestrator.store.files.untrusted import remove_tree
 PART_BYTES = 8 * 1024**2
 MOST_FILES = 50_000
 LONGEST_PATH = 800
+LONGEST_NAME_BYTES = 255  # of each part: the limit of file systems of Linux
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -111,6 +112,7 @@ def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
             or ".." in parts
             or file.path.startswith("/")
             or len(file.path) > LONGEST_PATH
+            or any(len(part.encode()) > LONGEST_NAME_BYTES for part in parts)
         ):
             raise _malformed(
                 Sentence("{path!r} cannot be the path of a file in a dataset.", path=file.path[:80])

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -249,7 +250,20 @@ def test_name_of_a_registered_dataset_cannot_be_pushed_and_its_path_is_found(ada
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "/x", "a/../../x", "a\\b", "a\nb", "", "a//b", "x" * 900, "train.bin/x"]
+    "path",
+    [
+        "../x",
+        "/x",
+        "a/../../x",
+        "a\\b",
+        "a\nb",
+        "",
+        "a//b",
+        "x" * 900,
+        "x" * 256,
+        "d/" + "\u00e9" * 128,
+        "train.bin/x",
+    ],
 )
 def test_paths_that_leave_the_dataset_are_malformed(adas, path, home):
     answer = adas.ask("digits", {"train.bin": b"x", path: b"y"})
@@ -329,3 +343,18 @@ def test_push_that_the_disk_refuses_leaves_nothing_behind(adas, home, ada):
         pushing.keep(ada, "long", None, "", [("a", sha256(b"")), ("b" * 300, sha256(b""))], 0, is_file=False)
 
     assert not list((shelf.root / "made").iterdir())
+
+
+def test_part_does_not_count_all_that_its_owner_has(adas, ada, settings):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_data_gib=1000)
+    files = {f"{each}.txt": b"%d" % each for each in range(40)}
+    missing = adas.ask("digits", files).json()["missing"]
+    for number in range(20_000):
+        (shelves.shelf_of(ada).contents / f"{number}").touch()
+
+    before_s = time.process_time()
+    for each in missing:
+        content = files[each["path"]]
+        pushing.take_part(ada, each["key"], 0, len(content), sha256(content), content, "")
+
+    assert time.process_time() - before_s < 1.5
