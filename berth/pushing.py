@@ -96,10 +96,13 @@ def _send_all(
 
     def send(key: str) -> None:
         file, each = once[key]
-        for sent_bytes in _send(berth, file, each, part_bytes):
-            done[key] = sent_bytes
-            if tell is not None:
-                tell(sum(done.values()), total)
+        try:
+            for sent_bytes in _send(berth, file, each, part_bytes):
+                done[key] = sent_bytes
+                if tell is not None:
+                    tell(sum(done.values()), total)
+        except OSError as error:  # removed, or of a disk that went away
+            raise CannotPush(f"{file.path} cannot be read: {error.strerror}.") from error
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(send, once))
@@ -111,7 +114,8 @@ def _send(berth: Server, file: LocalFile, missing: MissingFile, part_bytes: int)
     with file.path.open("rb") as content:
         while True:
             content.seek(here)
-            data = content.read(part_bytes)
+            # What was appended since is not of the file that was announced.
+            data = content.read(min(part_bytes, file.size_bytes - here))
             if not data and here < file.size_bytes:
                 raise CannotPush(f"{file.path} became shorter while it was sent; push it again.")
             query: dict[str, int | str] = {

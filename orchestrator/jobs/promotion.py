@@ -66,7 +66,7 @@ def promote(
     row = _chosen(job, checkpoint)
     generation = checkpoints.on_disk(row)
     listed = sorted(_kept(user, generation))
-    with transaction.atomic():
+    with shelves.alone(shelves.shelf_of(user)), transaction.atomic():
         dataset = pushing.keep(
             user,
             name,

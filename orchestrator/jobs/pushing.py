@@ -1,9 +1,11 @@
 """Data that people push: sent file by file in parts, kept once by content, a dataset of theirs alone when it is whole."""
 
+import errno
 import fcntl
 import hashlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from django.db import IntegrityError
 
 from orchestrator.exceptions import Conflict, Malformed, NotFound, Sentence
 from orchestrator.jobs import datasets
-from orchestrator.jobs.shelves import Shelf, check_room, has_row, shelf_of
+from orchestrator.jobs.shelves import Shelf, alone, check_room, has_row, shelf_of
 from orchestrator.models import Dataset
 from orchestrator.store.files.durable import sync_tree
 from orchestrator.store.files.untrusted import remove_tree
@@ -24,6 +26,7 @@ from orchestrator.store.files.untrusted import remove_tree
 PART_BYTES = 8 * 1024**2
 MOST_FILES = 50_000
 LONGEST_PATH = 800
+LONGEST_NAME_BYTES = 255  # of each part: the limit of file systems of Linux
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -84,7 +87,8 @@ def push(
         return None, missing
     listed = [(path, sha256) for path, sha256 in sorted(sums.items()) if sha256]
     size_bytes = sum(file.size_bytes for file in files)
-    return keep(user, name, version, description, listed, size_bytes, is_file=is_file), []
+    with alone(shelf):
+        return keep(user, name, version, description, listed, size_bytes, is_file=is_file), []
 
 
 def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
@@ -108,6 +112,7 @@ def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
             or ".." in parts
             or file.path.startswith("/")
             or len(file.path) > LONGEST_PATH
+            or any(len(part.encode()) > LONGEST_NAME_BYTES for part in parts)
         ):
             raise _malformed(
                 Sentence("{path!r} cannot be the path of a file in a dataset.", path=file.path[:80])
@@ -233,7 +238,7 @@ def keep(
     *,
     is_file: bool,
 ) -> Dataset:
-    """Make a dataset of contents that are on this person's shelf.
+    """Make a dataset of contents that are on this person's shelf; to be called within ``alone``.
 
     Args:
         version: None is the next number, or the newest version if it has the same content.
@@ -281,11 +286,15 @@ def keep(
 def _link(shelf: Shelf, place: Path, listed: Sequence[tuple[str, str]]) -> None:
     """Make the folder of a version beside its place; a rename shows it whole."""
     made = shelf.root / "made" / f"{os.getpid()}-{time.monotonic_ns()}"
-    for path, sha256 in listed:
-        target = made / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(shelf.contents / sha256, target)
-    sync_tree(made, [made / path for path, _ in listed])
+    try:
+        for path, sha256 in listed:
+            target = made / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link_content(shelf.contents / sha256, target)
+        sync_tree(made, [made / path for path, _ in listed])
+    except OSError:  # the disk is full, or a name is too long for it
+        remove_tree(made)
+        raise
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_dir() and not has_row(place):
         remove_tree(place)  # of a push that was killed before its row was written
@@ -294,3 +303,23 @@ def _link(shelf: Shelf, place: Path, listed: Sequence[tuple[str, str]]) -> None:
     except OSError:
         remove_tree(made)
         raise FileExistsError(place) from None
+
+
+def _link_content(content: Path, target: Path) -> None:
+    """Give a content one more name.
+
+    A file of ext4 has at most 65,000; then another copy of it goes on: many empty files, in each version of a dataset,
+    are one content.
+    """
+    try:
+        os.link(content, target)
+    except OSError as error:
+        if error.errno != errno.EMLINK:
+            raise
+        copy = content.with_name(f"{content.name}.copy")
+        copy.unlink(missing_ok=True)  # of a push that was killed
+        shutil.copyfile(content, copy)
+        copy.chmod(0o444)
+        sync_tree(content.parent, [copy])
+        copy.replace(content)
+        os.link(content, target)

@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import os
+import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from orchestrator.jobs import datasets, pushing, shelves
 from orchestrator.jobs.submission import checks
 from orchestrator.models import Dataset, DatasetRoot, Job, JobState
 from orchestrator.spec.job_spec import JobSpec
+from tests.jobs.races import race
 
 
 def sha256(content: bytes) -> str:
@@ -247,7 +250,20 @@ def test_name_of_a_registered_dataset_cannot_be_pushed_and_its_path_is_found(ada
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "/x", "a/../../x", "a\\b", "a\nb", "", "a//b", "x" * 900, "train.bin/x"]
+    "path",
+    [
+        "../x",
+        "/x",
+        "a/../../x",
+        "a\\b",
+        "a\nb",
+        "",
+        "a//b",
+        "x" * 900,
+        "x" * 256,
+        "d/" + "\u00e9" * 128,
+        "train.bin/x",
+    ],
 )
 def test_paths_that_leave_the_dataset_are_malformed(adas, path, home):
     answer = adas.ask("digits", {"train.bin": b"x", path: b"y"})
@@ -273,3 +289,72 @@ def test_parts_that_nobody_goes_on_with_are_removed_and_datasets_are_not(adas, h
     shelves.sweep(timezone.now() + timedelta(days=8))
     assert adas.ask("large", {"a": b"x" * 100}).json()["missing"][0]["sent_bytes"] == 0
     assert contents(datasets.checked_path(datasets.resolve("digits", ada))) == FILES
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pushes_of_one_name_at_once_make_versions_of_their_own_content(adas, home, ada):
+    sets = {
+        "left": {f"{each}": b"left%d" % each for each in range(30)},
+        "right": {f"{each}": b"right%d" % each for each in range(30)},
+    }
+    for name, files in sets.items():
+        adas.push(name, files)
+
+    def keep(name: str, number: int) -> None:
+        listed = [(path, sha256(content)) for path, content in sorted(sets[name].items())]
+        files = [pushing.PushedFile(path, len(sets[name][path]), digest, "") for path, digest in listed]
+        pushing.push(ada, name=f"both{number}", version=None, description="", files=files, is_file=False)
+
+    raised = race(partial(keep, "left"), partial(keep, "right"), count=10)
+
+    assert raised == []
+    made = Dataset.objects.filter(name__startswith="both")
+    assert made.count() == 20
+    for dataset in made:
+        found = contents(datasets.checked_path(dataset))
+        assert found in sets.values()
+        listed = [(path, sha256(content)) for path, content in sorted(found.items())]
+        assert dataset.sha256 == pushing.digest_of(listed)
+
+
+@pytest.mark.slow
+def test_content_with_as_many_names_as_the_disk_allows_is_pushed_again(adas, home, ada):
+    adas.push("labels", {"empty": b""})
+    (content,) = shelves.shelf_of(ada).contents.iterdir()
+    names = home.root / "names"
+    names.mkdir()
+    for number in range(70_000):  # more than ext4 allows; other file systems take them all
+        try:
+            os.link(content, names / str(number))
+        except OSError:
+            break
+
+    adas.push("labels", {"empty": b"", "another": b""})
+
+    assert contents(datasets.checked_path(datasets.resolve("labels", ada))) == {"empty": b"", "another": b""}
+    assert len(list(content.parent.iterdir())) == 1
+
+
+def test_push_that_the_disk_refuses_leaves_nothing_behind(adas, home, ada):
+    adas.push("digits", FILES)
+    shelf = shelves.shelf_of(ada)
+
+    with pytest.raises(OSError, match="File name too long"):
+        pushing.keep(ada, "long", None, "", [("a", sha256(b"")), ("b" * 300, sha256(b""))], 0, is_file=False)
+
+    assert not list((shelf.root / "made").iterdir())
+
+
+def test_part_does_not_count_all_that_its_owner_has(adas, ada, settings):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_data_gib=1000)
+    files = {f"{each}.txt": b"%d" % each for each in range(40)}
+    missing = adas.ask("digits", files).json()["missing"]
+    for number in range(20_000):
+        (shelves.shelf_of(ada).contents / f"{number}").touch()
+
+    before_s = time.process_time()
+    for each in missing:
+        content = files[each["path"]]
+        pushing.take_part(ada, each["key"], 0, len(content), sha256(content), content, "")
+
+    assert time.process_time() - before_s < 1.5

@@ -340,3 +340,28 @@ def test_a_name_of_dots_leads_to_nothing_else(berth, name):
 
     assert berth.project("dots").name == "dots"
     berth.remove_project("dots")
+
+
+def test_log_that_grows_while_it_is_pushed_is_pushed_as_it_was(berth, tmp_path):
+    log = tmp_path / "train.log"
+    log.write_bytes(b"x" * (9 << 20))
+
+    def append(*_: int) -> None:
+        with log.open("ab") as file:
+            file.write(b"y" * 1000)
+
+    dataset = berth.push("growing", log, tell=append)
+
+    assert dataset.size_bytes == 9 << 20
+
+
+def test_file_that_is_removed_while_its_folder_is_pushed_is_named(berth, tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"{number}")
+
+    def remove(*_: int) -> None:
+        for path in tmp_path.iterdir():
+            path.unlink(missing_ok=True)
+
+    with pytest.raises(BerthError, match=r"\d+\.txt cannot be read: No such file or directory\."):
+        berth.push("vanishing", tmp_path, tell=remove)
