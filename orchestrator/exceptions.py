@@ -103,6 +103,10 @@ class Impossible(OrchestratorError):
     status = 422
 
 
+class DevicesAway(Impossible):
+    """The pool's devices that answer are too few, but with those that are disabled or missing they would do."""
+
+
 class TooLarge(OrchestratorError):
     """A body, file or archive is above its limit."""
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from orchestrator.exceptions import OrchestratorError, TooMany
+from orchestrator.exceptions import DevicesAway, OrchestratorError, TooMany, Unavailable
 from orchestrator.facts.events import ServiceFact
 from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import lifecycle
@@ -163,11 +163,16 @@ def begin_replica(service: Service, beside: int) -> bool:
     try:
         spec = intake.parse_spec(fields)
         intake.accept(service.owner, spec, uploaded=service.bundle, beside=write, continues=True)
-    except (_Enough, TooMany):  # a limit of the owner; later there may be room
+    except _Enough:
+        return False
+    except (TooMany, Unavailable, DevicesAway) as error:  # later there may be room, a disk or devices
+        _note(service, fact(ServiceFact.CANNOT_SUBMIT, problem=str(error)))
         return False
     except OrchestratorError as error:
         _fail(service, fact(ServiceFact.CANNOT_SUBMIT, problem=str(error)))
         return False
+    if Fact.read(service.why).code == ServiceFact.CANNOT_SUBMIT:
+        _note(service, NOTHING)
     return True
 
 
@@ -257,6 +262,12 @@ def _dies(service: Service, now: datetime) -> bool:
     else:
         _fail(service, fact(ServiceFact.DIES_AGAIN, times=MOST_FAILURES, error=error))
     return True
+
+
+def _note(service: Service, why: Fact) -> None:
+    """Say beside a service that is on what it waits for."""
+    if service.why != why.as_json():
+        _change(service, why=why.as_json())
 
 
 def _fail(service: Service, why: Fact) -> None:

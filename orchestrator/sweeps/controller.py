@@ -9,28 +9,17 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
-from orchestrator.exceptions import OrchestratorError, TooMany, Unavailable
+from orchestrator.exceptions import DevicesAway, OrchestratorError, TooMany, Unavailable
 from orchestrator.facts.events import SweepFact
-from orchestrator.facts.record import Fact, fact
+from orchestrator.facts.record import NOTHING, Fact, Facts, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.background import locked
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.live import wakeups
-from orchestrator.models import (
-    AdminState,
-    Device,
-    Health,
-    Job,
-    JobState,
-    RungReport,
-    Sweep,
-    SweepState,
-    SweepTrial,
-)
+from orchestrator.models import Job, JobState, RungReport, Sweep, SweepState, SweepTrial
 from orchestrator.sweeps import observing, pausing
 from orchestrator.sweeps.core.gain import expected_gain
 from orchestrator.sweeps.core.history import TrialState
@@ -55,7 +44,6 @@ from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, ru
 logger = logging.getLogger(__name__)
 
 SAME_ERRORS = 3
-DEVICE_FIELDS = {"gpus", "gpu_memory_gib"}  # of an error that a pool has too few devices
 # Then it goes behind the worker's other tasks: trials may report faster than they are looked at.
 LOOKS_AT_ONCE = 2
 
@@ -301,24 +289,25 @@ def _submit(sweep: Sweep, number: int, suggested: Settings) -> bool:
     try:
         spec = spec_of(sweep, number, suggested)
         intake.accept(sweep.owner, spec, uploaded=sweep.bundle, beside=write, continues=True)
-    except (TooMany, Unavailable):  # a limit of the owner, a disk that is away; later trials may fit
+    except (TooMany, Unavailable, DevicesAway) as error:  # later there may be room, a disk or devices
+        _note(sweep, fact(SweepFact.CANNOT_SUBMIT, problem=str(error)))
         return False
     except IntegrityError:
         logger.warning("%s has its trial %d already; another process was first.", sweep, number)
         return False
     except OrchestratorError as error:
-        if _waits_for_devices(sweep, error):
-            return False
         end(sweep, SweepState.FAILED, fact(SweepFact.CANNOT_SUBMIT, problem=str(error)))
         return False
+    _note(sweep, NOTHING)
     return True
 
 
-def _waits_for_devices(sweep: Sweep, error: OrchestratorError) -> bool:
-    """Whether the pool lacks devices for a trial only because some of its own are away for now."""
-    is_away = Q(health=Health.MISSING) | Q(admin_state=AdminState.DISABLED)
-    asked_too_much = bool(DEVICE_FIELDS & error.fields.keys())
-    return asked_too_much and Device.objects.filter(is_away, pool=sweep.pool_id).exists()
+def _note(sweep: Sweep, why: Fact) -> None:
+    """Say beside a running sweep what its next trial waits for."""
+    stored: Facts = {**why.as_json()} if why else {}
+    if sweep.why != stored:
+        rows = Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING)  # not what a pause in between says
+        sweep.why = stored if rows.update(why=stored) else sweep.why
 
 
 def _end_when_idle(sweep: Sweep, why: Fact) -> None:

@@ -11,7 +11,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from orchestrator.models import JobState, Service, ServiceReplica
+from orchestrator.facts.record import NOTHING
+from orchestrator.models import AdminState, Device, Health, JobState, Service, ServiceReplica
+from orchestrator.sentences import say_json
 from orchestrator.services import controller, health
 from orchestrator.store.layout import Home
 from tests.unix_sockets import unix_listener
@@ -101,6 +103,33 @@ def test_a_service_that_cannot_be_kept_leaves_the_others_alone(
     assert broken.state == "failed"
     assert "cannot be read" in broken.why["facts"]["problem"]
     assert ServiceReplica.objects.filter(service=well).exists()
+
+
+@pytest.mark.parametrize(
+    "away", [{"health": Health.MISSING}, {"admin_state": AdminState.DISABLED}], ids=["missing", "disabled"]
+)
+def test_a_service_waits_for_devices_that_are_away_and_says_so(
+    make_service, make_device, store_script, now, away
+):
+    device = make_device(0)
+    job = {"command": ["python", "train.py"], "kind": "service", "max_retries": 0}
+    service = make_service(job_fields=job, min_replicas=1, bundle=store_script(b"print(1)\n"))
+    before = {field: getattr(device, field) for field in away}
+    Device.objects.update(**away)
+
+    advance(service, now, 0, 1)
+
+    service.refresh_from_db()
+    assert service.state == "on"
+    assert say_json(service.why).startswith("No replica can be submitted: Pool default has no devices")
+    assert not ServiceReplica.objects.exists()
+
+    Device.objects.update(**before)
+    advance(service, now, 2)
+
+    service.refresh_from_db()
+    assert (service.state, service.why) == ("on", NOTHING.as_json())
+    assert ServiceReplica.objects.count() == 1
 
 
 def serve_once(

@@ -742,10 +742,12 @@ def test_a_sweep_outlives_devices_that_are_away_for_a_while(make_sweep, play, aw
         trials.sweep.why
     )
     assert trials.state(0) == ("running", "running")
+    assert say_json(trials.sweep.why).startswith("No further trial can be submitted: Pool default has")
 
     Device.objects.update(**before)
     trials.advance()
     assert SweepTrial.objects.count() == 2
+    assert trials.sweep.why == {}
 
 
 def test_a_sweep_whose_pool_has_too_few_devices_for_good_says_so(make_sweep, play):

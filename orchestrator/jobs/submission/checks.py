@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator.exceptions import Impossible, Malformed, Sentence, count_devices
+from orchestrator.exceptions import DevicesAway, Impossible, Malformed, Sentence, count_devices
 from orchestrator.jobs import retention
 from orchestrator.jobs.environments.images.making import is_allowed
 from orchestrator.jobs.launch import isolation
@@ -130,6 +130,8 @@ def _pool_of(spec: JobSpec) -> str:
         return CPU_POOL
     if not pools:
         sentence = "This server has no CPU slots for jobs without a GPU; its operator sets BERTH_CPU_SLOTS."
+        if Device.objects.filter(kind="cpu").exists():
+            raise DevicesAway(sentence, fields={"gpus": [sentence]})
     else:
         sentence = Sentence(
             "Pool {pool} has no CPU slots for a job without a GPU; these have: {pools}.",
@@ -155,36 +157,7 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
     rights.check_submit(user, pool)
     rights.check_priority(asked_by, pool.name, spec.priority)
     session_limits.check(spec, pool)
-    there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
-    sizes = list(there.values_list("memory_bytes", flat=True))
-    least = spec.min_gpus or spec.device_count
-    lent = _lent(pool)
-    if lent >= least:  # more may come, of the size that those have had that came before
-        sizes = sorted(pool.devices.values_list("memory_bytes", flat=True))[-1:] * max(lent, len(sizes))
-    count = len(sizes) or lent
-    if least > count:
-        has = count_devices(count) if count else Sentence("no devices")
-        raise _impossible(
-            "gpus",
-            Sentence("Pool {pool} has {has}; {least} were asked for.", pool=pool.name, has=has, least=least),
-        )
-    wanted = spec.gpu_memory_bytes
-    if wanted is not None and sizes and (fit := sum(size >= wanted for size in sizes)) < least:
-        has = (
-            Sentence("only {count} devices", count=fit)
-            if fit > 1
-            else Sentence("only one device" if fit else "no device")
-        )
-        raise _impossible(
-            "gpu_memory_gib",
-            Sentence(
-                "Pool {pool} has {has} with {gpu_memory_gib:g} GiB; the largest has {sizes:.1f} GiB.",
-                pool=pool.name,
-                has=has,
-                gpu_memory_gib=spec.gpu_memory_gib,
-                sizes=max(sizes) / GIB,
-            ),
-        )
+    _check_devices(spec, pool)
     if spec.python is not None and spec.python not in pool.pythons:
         known = ", ".join(sorted(pool.pythons)) or Sentence("none")
         raise _impossible(
@@ -196,6 +169,50 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
                 known=known,
             ),
         )
+
+
+def _check_devices(spec: JobSpec, pool: Pool) -> None:
+    """Check that the pool has as many devices as a job needs, and as large ones.
+
+    Raises:
+        DevicesAway: it would with those that are disabled or missing now.
+        Impossible: it has not.
+    """
+    there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
+    sizes = list(there.values_list("memory_bytes", flat=True))
+    least = spec.min_gpus or spec.device_count
+    lent = _lent(pool)
+    if lent >= least:  # more may come, of the size that those have had that came before
+        sizes = sorted(pool.devices.values_list("memory_bytes", flat=True))[-1:] * max(lent, len(sizes))
+    count = len(sizes) or lent
+    wanted = spec.gpu_memory_bytes
+    fit = sum(size >= wanted for size in sizes) if wanted is not None and sizes else count
+    if fit >= least:
+        return
+    if count < least:
+        has = count_devices(count) if count else Sentence("no devices")
+        name, sentence = (
+            "gpus",
+            Sentence("Pool {pool} has {has}; {least} were asked for.", pool=pool.name, has=has, least=least),
+        )
+    else:
+        has = (
+            Sentence("only {count} devices", count=fit)
+            if fit > 1
+            else Sentence("only one device" if fit else "no device")
+        )
+        name, sentence = (
+            "gpu_memory_gib",
+            Sentence(
+                "Pool {pool} has {has} with {gpu_memory_gib:g} GiB; the largest has {sizes:.1f} GiB.",
+                pool=pool.name,
+                has=has,
+                gpu_memory_gib=spec.gpu_memory_gib,
+                sizes=max(sizes) / GIB,
+            ),
+        )
+    of_all = pool.devices.filter(memory_bytes__gte=wanted or 0).count()
+    raise (DevicesAway if of_all >= least else Impossible)(sentence, fields={name: [sentence]})
 
 
 def _lent(pool: Pool) -> int:
