@@ -195,7 +195,9 @@ def end_replicas(service: Service) -> None:
 
 
 def _target(service: Service, now: datetime) -> int:
-    """How many replicas of the newest revision there should be."""
+    """How many replicas of the newest revision there should be; none while the account that its keys need is disabled."""
+    if not service.owner.is_active:
+        return 0
     if _is_idle(service, now):
         return service.min_replicas
     return min(service.max_replicas, max(service.min_replicas, service.wanted, 1))

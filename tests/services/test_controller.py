@@ -47,6 +47,18 @@ def test_replica_that_nobody_asks_frees_its_device_soon(make_service, make_repli
     assert (controller.open_replicas(service), state_of(replica)) == ([], JobState.STOPPING)
 
 
+def test_service_of_a_disabled_account_keeps_no_device(make_service, make_replica, now, ada):
+    service = make_service(min_replicas=1)
+    replica = make_replica(service)
+    ada.is_active = False
+    ada.save()
+
+    advance(service, now, 0, 31)
+
+    assert state_of(replica) in {JobState.STOPPING, JobState.CANCELLED}
+    assert Service.objects.get().state == "on"  # it answers again once the account is enabled
+
+
 def test_request_takes_back_a_replica_that_was_just_retired(make_service, make_replica, now):
     service = make_service(idle_s=60, asked_at=now - timedelta(seconds=61))
     replica = make_replica(service)
