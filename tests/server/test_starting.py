@@ -186,6 +186,29 @@ def test_the_web_server_is_asked_where_it_listens(bind, address):
 
 
 @pytest.mark.django_db
+def test_the_web_process_opens_as_many_files_as_the_system_grants(tmp_path):
+    code = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 4096)); "
+        "import orchestrator.server.web; print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    variables = {
+        "BERTH_HOME": str(tmp_path / "berth"),
+        "DJANGO_SETTINGS_MODULE": "orchestrator.server.settings",
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["4096", "4096"]
+
+
 def test_f31_a_second_up_refuses(home):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with (home.root / "up.lock").open("w") as lock:

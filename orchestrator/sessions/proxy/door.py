@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 OWN = ".berth/"  # below a session's base: addresses of ours
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in one request."
-# Connections of one person to all their sessions. Each takes two files of the web process, which often may open 1,024.
+# Connections of one person to all their sessions. Each takes two files of the web process, of which there may be few.
 MOST_OPEN = 200
 CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
 LONGEST_QUERY_BYTES = 16 * 1024
