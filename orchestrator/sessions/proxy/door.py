@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from html import escape
 from secrets import token_urlsafe
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qs, urlencode
@@ -18,7 +17,8 @@ from orchestrator.sessions.addresses import Place, WrongAddress, place_of
 from orchestrator.sessions.proxy import headers as headings
 from orchestrator.sessions.proxy import plain, upstream, websockets
 from orchestrator.sessions.proxy.headers import BROWSER_COOKIE, COOKIE, Headers
-from orchestrator.sessions.proxy.plain import Event, Receive, Scope, Send
+from orchestrator.sessions.proxy.plain import Receive, Scope, Send
+from orchestrator.sessions.proxy.refusals import Refused, answer, busy, no_pass, not_listening, refuse
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 logger = logging.getLogger(__name__)
@@ -32,23 +32,6 @@ CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
 LONGEST_QUERY_BYTES = 16 * 1024
 P = ParamSpec("P")
 T = TypeVar("T")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
-
-
-class Refused(Exception):
-    """The answer to a request that does not reach a session."""
-
-    def __init__(self, status: int, title: str, sentence: str, *, retry_s: int | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.title, self.sentence, self.retry_s = status, title, sentence, retry_s
-
-
-def _no_pass() -> Refused:
-    return Refused(
-        401,
-        "Open this session from Berth",
-        "This browser has no pass for the session, or its pass has ended. Open it from Berth's page Sessions.",
-    )
 
 
 async def door(scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,14 +44,14 @@ async def door(scope: Scope, receive: Receive, send: Send) -> None:
             return
         holder = await _asked(_holder, scope, place)
         if holder is None:
-            raise _no_pass()
+            raise no_pass()
         _count_in(holder.user_id)
         try:
             await _through(scope, receive, send, place, holder)
         finally:
             _count_out(holder.user_id)
     except Refused as refused:
-        await _refuse(scope, send, refused)
+        await refuse(scope, send, refused)
 
 
 async def _asked(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -78,13 +61,13 @@ async def _asked(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
         Refused: it does not answer.
     """
     try:
-        answer: T = await database_sync_to_async(question)(*args, **kwargs)
+        found: T = await database_sync_to_async(question)(*args, **kwargs)
     except (OperationalError, InterfaceError) as error:
         logger.warning("The database did not answer a request to a session: %s", error)
         raise Refused(
             503, "Not now", "Berth's database does not answer. This page looks again by itself.", retry_s=5
         ) from None
-    return answer
+    return found
 
 
 _open: Counter[int] = Counter()  # connections by person
@@ -176,7 +159,7 @@ async def _begin(query: Mapping[str, str], place: Place, send: Send) -> None:
     """Mark this browser, and send it to Berth for a ticket."""
     back = passes.read_return(query.get("back", ""))
     if back is None:
-        raise _no_pass()
+        raise no_pass()
     secret = token_urlsafe(32)
     address = f"{back}?{urlencode({'browser': passes.digest(secret)})}"
     await _redirect(send, address, _cookie(BROWSER_COOKIE, secret, place, passes.BEGIN_S + passes.TICKET_S))
@@ -187,7 +170,7 @@ async def _enter(query: Mapping[str, str], scope: Mapping[str, Any], place: Plac
     marks = headings.cookies_named(scope["headers"], BROWSER_COOKIE)[:8]
     cookie = await _asked(passes.redeem, place.job_id, query.get("ticket", ""), marks) if marks else None
     if cookie is None:
-        raise _no_pass()
+        raise no_pass()
     lasts_s = round(passes.LASTS.total_seconds())
     await _redirect(
         send,
@@ -203,7 +186,7 @@ def _cookie(name: str, value: str, place: Place, lasts_s: int) -> str:
 
 
 async def _redirect(send: Send, address: str, *cookies: str) -> None:
-    await _answer(
+    await answer(
         send,
         303,
         b"",
@@ -225,9 +208,9 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     try:
         connection = await upstream.reach(folder, CONNECTS_WITHIN_S)
     except upstream.QueueFull:
-        raise _busy() from None
+        raise busy() from None
     except upstream.NotListening:
-        raise _not_listening() from None
+        raise not_listening() from None
     if scope["type"] == "websocket":
         kept = [(name, value) for name, value in headers if name != b"host"]
         # The client of websockets drops what follows a semicolon in a path.
@@ -296,26 +279,6 @@ def running(holder: SessionPass) -> AttemptFolder:
     return settings.HOME.job(job.pk).attempt(attempt.number)
 
 
-def _not_listening() -> Refused:
-    return Refused(
-        503,
-        "Starting",
-        "The session runs, but its program does not answer yet. This page looks again by itself; if it stays so, read "
-        "the log on the job's page.",
-        retry_s=2,
-    )
-
-
-def _busy() -> Refused:
-    return Refused(
-        503,
-        "Busy",
-        "The session's program has too many requests waiting. This page looks again by itself; if it stays so, see on "
-        "the job's page what the program does.",
-        retry_s=5,
-    )
-
-
 def _why_over(scope: Mapping[str, Any], place: Place) -> str:
     """Why an open connection may not go on; empty: it may."""
     try:
@@ -326,37 +289,3 @@ def _why_over(scope: Mapping[str, Any], place: Place) -> str:
     if found is None:
         return "You are no longer signed in to Berth."
     return "" if found.job.state == JobState.RUNNING else f"This session is {found.job.state}."
-
-
-# Answers of our own
-
-
-async def _refuse(scope: Mapping[str, Any], send: Send, refused: Refused) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": websockets.POLICY})  # before accept: 403
-        return
-    body = (
-        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{escape(refused.title)} · Berth</title><style>body{{font:16px/1.5 system-ui;max-width:34em;"
-        "margin:15vh auto;padding:0 16px;color-scheme:light dark}</style>"
-        f"<h1>{escape(refused.title)}</h1><p>{escape(refused.sentence)}</p>"
-    )
-    again = [(b"refresh", str(refused.retry_s).encode())] if refused.retry_s else []
-    await _answer(
-        send, refused.status, body.encode(), [(b"content-type", b"text/html; charset=utf-8"), *again]
-    )
-
-
-async def _answer(send: Send, status: int, body: bytes, headers: Headers) -> None:
-    ours: Headers = [
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        (b"referrer-policy", b"no-referrer"),
-        (b"x-content-type-options", b"nosniff"),
-        (b"content-security-policy", _POLICY.encode()),
-    ]
-    if status >= 400:
-        ours.append((b"connection", b"close"))  # an unread body must not be parsed as the next request
-    start: Event = {"type": "http.response.start", "status": status, "headers": [*headers, *ours]}
-    await send(start)
-    await send({"type": "http.response.body", "body": body, "more_body": False})
