@@ -9,6 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from orchestrator.exceptions import Sentence
 from orchestrator.jobs.launch.session_programs import base_path
 from orchestrator.store.files.durable import write_durably
 
@@ -75,7 +76,7 @@ def place_of(scheme: str, host: str, raw_path: bytes) -> Place:
     if setting.own_origins:
         return _by_name(setting.url, host)
     if setting.url and urlsplit(setting.url).netloc != host:
-        raise WrongName(f"Sessions are at {setting.url}, not at this name.")
+        raise WrongName(Sentence("Sessions are at {url}, not at this name.", url=setting.url))
     if not setting.url and not _is_ours(host):
         raise WrongName("This server does not answer to that host name.")
     found = _PREFIX.match(raw_path.decode("ascii"))
@@ -89,7 +90,7 @@ def _by_name(url: str, host: str) -> Place:
     parts = urlsplit(url)
     label, _, rest = host.partition(".")
     if f"*.{rest}" != parts.netloc or not _LABEL.fullmatch(label):
-        raise WrongName(f"Sessions are at {url}, not at this name.")
+        raise WrongName(Sentence("Sessions are at {url}, not at this name.", url=url))
     return Place(UUID(label), f"{parts.scheme}://{host}", "/")
 
 

@@ -12,6 +12,7 @@ ERRORS = frozenset(
     {
         *("OrchestratorError", "Malformed", "Impossible", "TooLarge", "Forbidden", "NotFound", "Conflict"),
         *("TooMany", "Unavailable", "WrongSpace", "_Unreadable", "ValueError"),
+        *("TurnedAway", "WrongAddress", "WrongName", "Smuggled"),  # pages of the sessions' port
     }
 )
 SENTENCE = "Sentence"

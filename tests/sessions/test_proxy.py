@@ -120,6 +120,28 @@ def test_program_that_does_not_listen_yet_is_named_and_asked_again(ada, make_ses
     assert answer.headers["refresh"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "chosen", "lang", "words"),
+    [
+        ("de-DE,de;q=0.9,en;q=0.8", None, "de", "antwortet noch nicht"),
+        ("de", "en", "en", "does not answer yet"),
+        ("*;;q=x", None, "en", "does not answer yet"),
+    ],
+    ids=["of the browser", "chosen", "unreadable"],
+)
+def test_page_of_refusal_is_in_the_language_of_its_reader(
+    ada, make_session, enter, accepted, chosen, lang, words
+):
+    browser = enter(ada, make_session(listens=False))
+    if chosen:
+        browser.cookies.set("berth_language", chosen, domain="127.0.0.1")
+
+    answer = browser.get("", headers={"Accept-Language": accepted})
+
+    assert f"<html lang={lang}>" in answer.text
+    assert words in answer.text
+
+
 def test_session_that_ended_says_so(ada, make_session, enter):
     job = make_session()
     browser = enter(ada, job)

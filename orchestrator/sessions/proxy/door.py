@@ -11,6 +11,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
+from orchestrator.exceptions import Sentence
 from orchestrator.models import Attempt, JobState, SessionPass
 from orchestrator.sessions import passes
 from orchestrator.sessions.addresses import Place, WrongAddress, place_of
@@ -18,14 +19,16 @@ from orchestrator.sessions.proxy import headers as headings
 from orchestrator.sessions.proxy import plain, upstream, websockets
 from orchestrator.sessions.proxy.headers import BROWSER_COOKIE, COOKIE, Headers
 from orchestrator.sessions.proxy.plain import Receive, Scope, Send
-from orchestrator.sessions.proxy.refusals import Refused, answer, busy, no_pass, not_listening, refuse
+from orchestrator.sessions.proxy.refusals import TurnedAway, answer, busy, no_pass, not_listening, refuse
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 logger = logging.getLogger(__name__)
 
 OWN = ".berth/"  # below a session's base: addresses of ours
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-BODY_TOO_LARGE = f"A session takes at most {plain.BODY_BYTES // 1024**3} GiB in one request."
+BODY_TOO_LARGE = Sentence(
+    "A session takes at most {gib} GiB in one request.", gib=plain.BODY_BYTES // 1024**3
+)
 # Connections of one person to all their sessions. Each takes two files of the web process, of which there may be few.
 MOST_OPEN = 200
 CONNECTS_WITHIN_S = 30.0  # to a program that has its hands full
@@ -50,7 +53,7 @@ async def door(scope: Scope, receive: Receive, send: Send) -> None:
             await _through(scope, receive, send, place, holder)
         finally:
             _count_out(holder.user_id)
-    except Refused as refused:
+    except TurnedAway as refused:
         await refuse(scope, send, refused)
 
 
@@ -58,13 +61,13 @@ async def _asked(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
     """What the database says.
 
     Raises:
-        Refused: it does not answer.
+        TurnedAway: it does not answer.
     """
     try:
         found: T = await database_sync_to_async(question)(*args, **kwargs)
     except (OperationalError, InterfaceError) as error:
         logger.warning("The database did not answer a request to a session: %s", error)
-        raise Refused(
+        raise TurnedAway(
             503, "Not now", "Berth's database does not answer. This page looks again by itself.", retry_s=5
         ) from None
     return found
@@ -75,10 +78,13 @@ _open: Counter[int] = Counter()  # connections by person
 
 def _count_in(user_id: int) -> None:
     if _open[user_id] >= MOST_OPEN:
-        raise Refused(
+        raise TurnedAway(
             503,
             "Too many connections",
-            f"Your sessions have {MOST_OPEN} connections open; close some of their pages. This page looks again by itself.",
+            Sentence(
+                "Your sessions have {most} connections open; close some of their pages. This page looks again by itself.",
+                most=MOST_OPEN,
+            ),
             retry_s=5,
         )
     _open[user_id] += 1
@@ -94,11 +100,15 @@ def _place(scope: Mapping[str, Any]) -> Place:
     hosts = headings.values(scope["headers"], b"host")
     scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
     if len(scope["query_string"]) > LONGEST_QUERY_BYTES:
-        raise Refused(414, "Address too long", f"An address has at most {LONGEST_QUERY_BYTES:,} bytes.")
+        raise TurnedAway(
+            414,
+            "Address too long",
+            Sentence("An address has at most {most:,} bytes.", most=LONGEST_QUERY_BYTES),
+        )
     try:
         return place_of(scheme, hosts[0].decode("latin-1") if len(hosts) == 1 else "", _target(scope))
     except WrongAddress as error:
-        raise Refused(error.status, "No session here", str(error)) from None
+        raise TurnedAway(error.status, "No session here", error.args[0]) from None
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:
@@ -110,24 +120,26 @@ def _check_source(scope: Scope, place: Place) -> None:
     """Refuse what another site's page asks for with this browser's cookie, and bodies of unclear length.
 
     Raises:
-        Refused: with 400 or 403.
+        TurnedAway: with 400 or 403.
     """
     given: Headers = scope["headers"]
     origins = [value.decode("latin-1").lower() for value in headings.values(given, b"origin")]
     if scope["type"] == "websocket":
         if origins != [place.origin]:
-            raise Refused(403, "Refused", "A websocket of a session is opened by the session's own page.")
+            raise TurnedAway(
+                403, "Refused", "A websocket of a session is opened by the session's own page."
+            )
         return
     try:
         headings.check_framing(given)
     except headings.Smuggled as error:
-        raise Refused(400, "Refused", str(error)) from None
+        raise TurnedAway(400, "Refused", str(error)) from None
     if origins and origins != [place.origin] and scope["method"] not in SAFE:
-        raise Refused(403, "Refused", "Another site's page may not change anything in a session.")
+        raise TurnedAway(403, "Refused", "Another site's page may not change anything in a session.")
     site = headings.values(given, b"sec-fetch-site")
     mode = headings.values(given, b"sec-fetch-mode")
     if site and site[0] in (b"cross-site", b"same-site") and mode != [b"navigate"]:
-        raise Refused(403, "Refused", "Another site's page may not read anything of a session.")
+        raise TurnedAway(403, "Refused", "Another site's page may not read anything of a session.")
 
 
 def _holder(scope: Mapping[str, Any], place: Place) -> SessionPass | None:
@@ -146,13 +158,13 @@ def _own_address(scope: Mapping[str, Any], place: Place) -> str | None:
 async def _own_page(name: str, scope: Mapping[str, Any], place: Place, send: Send) -> None:
     query = {key: found[-1] for key, found in parse_qs(scope["query_string"].decode("latin-1")).items()}
     if scope["method"] != "GET":
-        raise Refused(405, "Refused", "This address answers to GET.")
+        raise TurnedAway(405, "Refused", "This address answers to GET.")
     if name == "begin":
         await _begin(query, place, send)
     elif name == "enter":
         await _enter(query, scope, place, send)
     else:
-        raise Refused(404, "Not found", "There is nothing at this address of Berth's own.")
+        raise TurnedAway(404, "Not found", "There is nothing at this address of Berth's own.")
 
 
 async def _begin(query: Mapping[str, str], place: Place, send: Send) -> None:
@@ -230,7 +242,7 @@ async def _through(scope: Scope, receive: Receive, send: Send, place: Place, hol
     length = headings.values(scope["headers"], b"content-length")
     if length and int(length[0]) > plain.BODY_BYTES:
         connection.close()
-        raise Refused(413, "Too large", BODY_TOO_LARGE)
+        raise TurnedAway(413, "Too large", BODY_TOO_LARGE)
     exchange = plain.Exchange(
         receive, send, place.base, holds=lambda: database_sync_to_async(_why_over)(scope, place)
     )
@@ -250,7 +262,7 @@ async def _exchange(
         await exchange.run(connection, method, target, headers, chunked=chunked)
     except plain.Revoked as why:
         if not exchange.answered:
-            raise Refused(503, "Closed", str(why)) from None
+            raise TurnedAway(503, "Closed", why.args[0]) from None
         # The server ends the connection of an answer that has no end.
     except (plain.TooLong, plain.TooSlow, plain.BadAnswer) as error:
         if exchange.answered:
@@ -258,24 +270,29 @@ async def _exchange(
             logger.warning("An answer of a session broke off: %s", error or type(error).__name__)
             return
         if isinstance(error, plain.TooLong):
-            raise Refused(413, "Too large", BODY_TOO_LARGE) from None
+            raise TurnedAway(413, "Too large", BODY_TOO_LARGE) from None
         if isinstance(error, plain.TooSlow):
-            raise Refused(408, "Too slow", "The body stopped before its end.") from None
-        raise Refused(502, "No answer", f"The session's program gave no proper answer: {error}.") from None
+            raise TurnedAway(408, "Too slow", "The body stopped before its end.") from None
+        sentence = Sentence("The session's program gave no proper answer: {error}.", error=str(error))
+        raise TurnedAway(502, "No answer", sentence) from None
 
 
 def running(holder: SessionPass) -> AttemptFolder:
     """The folder of the attempt that runs now.
 
     Raises:
-        Refused: the session does not run.
+        TurnedAway: the session does not run.
     """
     job = holder.job
     attempt = Attempt.objects.filter(job=job, number=job.attempt_count).first()
     if job.state != JobState.RUNNING or attempt is None:
         again = not job.is_final
-        sentence = f"This session is {job.state}." + (" This page looks again by itself." if again else "")
-        raise Refused(503, "Not running", sentence, retry_s=5 if again else None)
+        sentence = (
+            Sentence("This session is {state}. This page looks again by itself.", state=job.state)
+            if again
+            else Sentence("This session is {state}.", state=job.state)
+        )
+        raise TurnedAway(503, "Not running", sentence, retry_s=5 if again else None)
     return settings.HOME.job(job.pk).attempt(attempt.number)
 
 
@@ -288,4 +305,8 @@ def _why_over(scope: Mapping[str, Any], place: Place) -> str:
         return ""
     if found is None:
         return "You are no longer signed in to Berth."
-    return "" if found.job.state == JobState.RUNNING else f"This session is {found.job.state}."
+    return (
+        ""
+        if found.job.state == JobState.RUNNING
+        else Sentence("This session is {state}.", state=found.job.state)
+    )

@@ -4,6 +4,12 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils import translation
+
+from orchestrator.sentences.errors import said
+from orchestrator.sessions.proxy import headers as headings
 from orchestrator.sessions.proxy import websockets
 from orchestrator.sessions.proxy.headers import Headers
 from orchestrator.sessions.proxy.plain import Event, Send
@@ -11,7 +17,7 @@ from orchestrator.sessions.proxy.plain import Event, Send
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
 
-class Refused(Exception):
+class TurnedAway(Exception):
     """The answer to a request that does not reach a session."""
 
     def __init__(self, status: int, title: str, sentence: str, *, retry_s: int | None = None) -> None:
@@ -19,16 +25,16 @@ class Refused(Exception):
         self.status, self.title, self.sentence, self.retry_s = status, title, sentence, retry_s
 
 
-def no_pass() -> Refused:
-    return Refused(
+def no_pass() -> TurnedAway:
+    return TurnedAway(
         401,
         "Open this session from Berth",
         "This browser has no pass for the session, or its pass has ended. Open it from Berth's page Sessions.",
     )
 
 
-def not_listening() -> Refused:
-    return Refused(
+def not_listening() -> TurnedAway:
+    return TurnedAway(
         503,
         "Starting",
         "The session runs, but its program does not answer yet. This page looks again by itself; if it stays so, read "
@@ -37,8 +43,8 @@ def not_listening() -> Refused:
     )
 
 
-def busy() -> Refused:
-    return Refused(
+def busy() -> TurnedAway:
+    return TurnedAway(
         503,
         "Busy",
         "The session's program has too many requests waiting. This page looks again by itself; if it stays so, see on "
@@ -47,20 +53,34 @@ def busy() -> Refused:
     )
 
 
-async def refuse(scope: Mapping[str, Any], send: Send, refused: Refused) -> None:
+async def refuse(scope: Mapping[str, Any], send: Send, refused: TurnedAway) -> None:
+    """Say why, in the language of the reader's pages of Berth, else of the browser."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": websockets.POLICY})  # before accept: 403
         return
+    language = _language(scope["headers"])
+    with translation.override(language):
+        title, sentence = escape(said(refused.title)), escape(said(refused.sentence))
     body = (
-        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{escape(refused.title)} · Berth</title><style>body{{font:16px/1.5 system-ui;max-width:34em;"
+        f"<!doctype html><html lang={language}><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{title} · Berth</title><style>body{{font:16px/1.5 system-ui;max-width:34em;"
         "margin:15vh auto;padding:0 16px;color-scheme:light dark}</style>"
-        f"<h1>{escape(refused.title)}</h1><p>{escape(refused.sentence)}</p>"
+        f"<h1>{title}</h1><p>{sentence}</p>"
     )
     again = [(b"refresh", str(refused.retry_s).encode())] if refused.retry_s else []
     await answer(
         send, refused.status, body.encode(), [(b"content-type", b"text/html; charset=utf-8"), *again]
     )
+
+
+def _language(headers: Headers) -> str:
+    """The language that was chosen in this browser, if the pages have the same host; else its own."""
+    request = HttpRequest()
+    for chosen in headings.cookies_named(headers, settings.LANGUAGE_COOKIE_NAME):
+        request.COOKIES[settings.LANGUAGE_COOKIE_NAME] = chosen
+    accepted = headings.values(headers, b"accept-language")
+    request.META["HTTP_ACCEPT_LANGUAGE"] = accepted[0].decode("latin-1") if accepted else ""
+    return translation.get_language_from_request(request)
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Headers) -> None:
