@@ -126,9 +126,7 @@ def _check_source(scope: Scope, place: Place) -> None:
     origins = [value.decode("latin-1").lower() for value in headings.values(given, b"origin")]
     if scope["type"] == "websocket":
         if origins != [place.origin]:
-            raise TurnedAway(
-                403, "Refused", "A websocket of a session is opened by the session's own page."
-            )
+            raise TurnedAway(403, "Refused", "A websocket of a session is opened by the session's own page.")
         return
     try:
         headings.check_framing(given)
