@@ -283,6 +283,8 @@ def update(user: AbstractBaseUser, sweep: Sweep, data: Mapping[str, Any]) -> Non
     if given.keys() - {"name"} and sweep.state in {SweepState.STOPPED, SweepState.FAILED}:
         raise Conflict(Sentence("The sweep has {state}; begin another one.", state=sweep.state))
     columns = {_COLUMNS[name]: value for name, value in given.items() if name in _COLUMNS}
+    if "name" in columns:
+        columns["name"] = columns["name"][:LONGEST_NAME]
     if "stop_when" in given:
         if given["stop_when"] is not None and sweep.further:
             raise Malformed("stop_when is for one metric.", fields={"stop_when": ["is for one metric"]})
