@@ -45,9 +45,9 @@ def fill(fields: dict[str, Any], hand_over: str, settings: Settings) -> dict[str
     return {**fields, **{name: words for name, words in filled.items() if words}, "env": env}
 
 
-def _option(name: str, text: str) -> tuple[str, ...]:
+def _option(name: str, value: str) -> tuple[str, ...]:
     """An option with its value; argparse takes a word such as -1e-05 for another option, if it stands alone."""
-    return (f"--{name}={text}",) if text.startswith("-") else (f"--{name}", text)
+    return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
 def placeholders(words: Sequence[str]) -> set[str]:

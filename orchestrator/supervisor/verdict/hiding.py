@@ -52,12 +52,12 @@ def hider_of(values: Iterable[str]) -> Hider:
     return Hider(values)
 
 
-def _rest_of(form: str, text: str) -> int:
-    """Characters of the longest end of a form with which a text begins."""
-    head = text[:_SHORTEST]
+def _rest_of(form: str, tail: str) -> int:
+    """Characters of the longest end of a form with which the tail of a log begins."""
+    head = tail[:_SHORTEST]
     at = form.find(head, 1) if len(head) == _SHORTEST else -1
     while at > 0:
-        if text.startswith(form[at:]):
+        if tail.startswith(form[at:]):
             return len(form) - at
         at = form.find(head, at + 1)
     return next((size for size in range(len(head), 0, -1) if form.endswith(head[:size])), 0)
