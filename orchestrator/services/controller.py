@@ -52,7 +52,9 @@ def _keep(service: Service, now: datetime) -> None:
     for replica in _beyond(service, current, now):
         _retire(replica, now)
     target = _target(service, now)
-    if target > len(current) and not _dies(service, now):
+    if target <= len(current):
+        _forget_wait(service)
+    elif not _dies(service, now):
         for count in range(len(current), target):
             if not begin_replica(service, count):
                 return
@@ -131,8 +133,11 @@ def note_unready(job_id: UUID, attempt: int) -> None:
 
 
 def begin_first(service: Service) -> None:
-    """Begin a replica for requests that wait, unless those before it only failed."""
-    if not _dies(service, timezone.now()):
+    """Begin a replica for requests that wait, unless those before it only failed.
+
+    Where none could be submitted the agent tries again each second, while waiting requests call this twenty times.
+    """
+    if not _waits(service) and not _dies(service, timezone.now()):
         begin_replica(service, 0)
 
 
@@ -171,8 +176,7 @@ def begin_replica(service: Service, beside: int) -> bool:
     except OrchestratorError as error:
         _fail(service, fact(ServiceFact.CANNOT_SUBMIT, problem=str(error)))
         return False
-    if Fact.read(service.why).code == ServiceFact.CANNOT_SUBMIT:
-        _note(service, NOTHING)
+    _forget_wait(service)
     return True
 
 
@@ -266,10 +270,20 @@ def _dies(service: Service, now: datetime) -> bool:
     return True
 
 
+def _waits(service: Service) -> bool:
+    """Whether a service that is on could submit no replica when it last tried."""
+    return service.state == ServiceState.ON and Fact.read(service.why).code == ServiceFact.CANNOT_SUBMIT
+
+
 def _note(service: Service, why: Fact) -> None:
     """Say beside a service that is on what it waits for."""
     if service.why != why.as_json():
         _change(service, why=why.as_json())
+
+
+def _forget_wait(service: Service) -> None:
+    if _waits(service):
+        _note(service, NOTHING)
 
 
 def _fail(service: Service, why: Fact) -> None:

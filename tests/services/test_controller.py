@@ -137,11 +137,30 @@ def test_a_service_waits_for_devices_that_are_away_and_says_so(
     assert not ServiceReplica.objects.exists()
 
     Device.objects.update(**before)
+    controller.begin_first(service)
+    assert not ServiceReplica.objects.exists()  # requests that wait do not try twenty times a second
     advance(service, now, 2)
 
     service.refresh_from_db()
     assert (service.state, service.why) == ("on", NOTHING.as_json())
     assert ServiceReplica.objects.count() == 1
+
+
+def test_a_service_that_nobody_needs_any_longer_does_not_say_what_it_waited_for(
+    make_service, make_device, now
+):
+    make_device(0)
+    Device.objects.update(health=Health.MISSING)
+    job = {"command": ["python", "train.py"], "kind": "service"}
+    service = make_service(job_fields=job, asked_at=now, wanted=1)
+
+    advance(service, now, 0)
+    service.refresh_from_db()
+    assert "No replica can be submitted" in say_json(service.why)
+
+    advance(service, now, service.idle_s + 1)
+    service.refresh_from_db()
+    assert service.why == NOTHING.as_json()
 
 
 def serve_once(
