@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 
 def unix_listener(path: Path) -> socket.socket:
@@ -33,10 +34,18 @@ def connected(path: Path) -> socket.socket:
     return client
 
 
-class Program:
-    """A program that listens: ``answer`` gets each connection with the head of its request, in a thread of its own."""
+Answer: TypeAlias = bytes | Callable[[socket.socket, bytes], None]
 
-    def __init__(self, listener: socket.socket, answer: Callable[[socket.socket, bytes], None]) -> None:
+
+class Program:
+    """A program that listens.
+
+    Args:
+        answer: what it sends to each request, or a function that gets each connection with the head of its request,
+            in a thread of its own.
+    """
+
+    def __init__(self, listener: socket.socket, answer: Answer) -> None:
         self.heads: list[bytes] = []
         self._listener, self._answer = listener, answer
         listener.setblocking(True)
@@ -56,7 +65,10 @@ class Program:
             if not head:  # somebody looked whether it listens
                 return
             self.heads.append(head)
-            self._answer(connection, head)
+            if isinstance(self._answer, bytes):
+                connection.sendall(self._answer)
+            else:
+                self._answer(connection, head)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)

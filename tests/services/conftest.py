@@ -14,7 +14,7 @@ from orchestrator.models import JobState, Service, ServiceReplica
 from orchestrator.server.protocols import BoundedHttp
 from orchestrator.services import keys
 from orchestrator.services.door import ServicesDoor
-from tests.unix_sockets import Program, unix_listener
+from tests.unix_sockets import Answer, Program, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -32,14 +32,11 @@ def make_replica(make_attempt) -> Callable[..., ServiceReplica]:
 
 @pytest.fixture
 def make_program(home) -> Iterator[Callable[..., Program]]:
-    """Start the program of a replica; by default it says which service it is."""
+    """Start the program of a replica."""
     running: list[Program] = []
 
-    def make(replica: ServiceReplica, answer: Callable[[socket.socket, bytes], None] | bytes) -> Program:
-        def said(connection: socket.socket, head: bytes) -> None:
-            connection.sendall(answer) if isinstance(answer, bytes) else answer(connection, head)
-
-        running.append(Program(unix_listener(home.job(replica.job_id).attempt(1).session_socket), said))
+    def make(replica: ServiceReplica, answer: Answer) -> Program:
+        running.append(Program(unix_listener(home.job(replica.job_id).attempt(1).session_socket), answer))
         return running[-1]
 
     yield make

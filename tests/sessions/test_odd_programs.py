@@ -1,7 +1,6 @@
 """Programs and browsers that use HTTP and websockets in unusual, but valid ways."""
 
 import http.client
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import Job, SessionPass
 from orchestrator.sessions.proxy import door, plain
 from tests.sessions.test_proxy import cookie_of
-from tests.unix_sockets import Program, connected, unix_listener
+from tests.unix_sockets import Answer, Program, connected, unix_listener
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,14 +33,11 @@ def job(make_session) -> Job:
 
 @pytest.fixture
 def program(home, job) -> Iterator[Callable[..., Program]]:
-    """Start the session's program: what it answers to each request, or a function that does."""
+    """Start the session's program."""
     running: list[Program] = []
 
-    def begin(answer: Any) -> Program:
-        def said(connection: socket.socket, head: bytes) -> None:
-            connection.sendall(answer) if isinstance(answer, bytes) else answer(connection, head)
-
-        running.append(Program(unix_listener(home.job(job.pk).attempt(1).session_socket), said))
+    def begin(answer: Answer) -> Program:
+        running.append(Program(unix_listener(home.job(job.pk).attempt(1).session_socket), answer))
         return running[-1]
 
     yield begin
@@ -346,7 +342,7 @@ def test_browser_waits_while_the_programs_queue_is_full(ada, home, job, enter):
 
     for each in before:
         each.close()
-    program = Program(listener, lambda connection, head: connection.sendall(OK))
+    program = Program(listener, OK)
     thread.join(PATIENCE_S)
 
     assert answers == ["ok"]
