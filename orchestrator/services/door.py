@@ -97,9 +97,8 @@ async def _serve(desk: Desk, scope: Scope, body: "_Body", send: "_Told", target:
     deadline = began + (own_s or (STARTS_WITHIN_S if is_cold else service.deadline_s)) - ON_THE_WAY_S
     replica = await _turn(desk, deadline, body)
     if is_cold and own_s is None:
-        deadline = (
-            time.monotonic() + service.deadline_s
-        )  # counts from the turn where a replica was started first
+        # Where a replica was started first, it counts from the turn.
+        deadline = time.monotonic() + service.deadline_s
     begins, finished = time.monotonic(), False
     try:
         await _through(desk, replica, scope, body, send, target, deadline - begins)
@@ -243,7 +242,7 @@ class _Left(Exception):
 class _Body:
     """A request's body, up to a limit.
 
-    What comes before the request's turn is kept, so that a caller who leaves meanwhile is noticed.
+    What comes before the request's turn is kept, so that a caller who leaves while waiting is noticed.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -288,9 +287,14 @@ class _Told:
         self.is_complete = event["type"] == "http.response.body" and not event.get("more_body", False)
 
     def _there(self, location: bytes) -> bytes:
-        """Where a redirect leads: one to the program's own paths, or to the host that it is told, stays there."""
+        """Where a redirect leads: one to the program's own paths, or to the host that it is told, stays there.
+
+        A program may have been given its address (``--root-path /serve/NAME`` of uvicorn), which then stands in it.
+        """
         path = _OWN_HOST.sub(b"", location)
-        return self.base + path if path.startswith(b"/") and not path.startswith(b"//") else location
+        if not path.startswith(b"/") or path.startswith(b"//"):
+            return location
+        return path if path.startswith(self.base + b"/") else self.base + path
 
 
 _NEVER = frozenset([b"set-cookie", b"content-security-policy", b"x-content-type-options", b"server"])

@@ -134,6 +134,7 @@ def test_callers_who_left_do_not_say_how_long_an_answer_takes(
     [
         ("/predict", "/serve/digits/predict"),
         ("http://service/predict?x=1", "/serve/digits/predict?x=1"),
+        ("http://service/serve/digits/predict", "/serve/digits/predict"),  # of one that was told its address
         ("next", "next"),
         ("//other.example/x", "//other.example/x"),
         ("https://other.example/x", "https://other.example/x"),
@@ -163,7 +164,7 @@ def test_replica_whose_queue_is_full_is_waited_for(make_service, make_replica, c
     assert thread.is_alive(), answers
 
     before.close()
-    program = Program(listener, lambda connection, head: connection.sendall(OK))
+    program = Program(listener, OK)
     thread.join(PATIENCE_S)
 
     assert answers == ["ok"]
