@@ -131,6 +131,7 @@ def _pool_of(spec: JobSpec) -> str:
     if not pools:
         sentence = "This server has no CPU slots for jobs without a GPU; its operator sets BERTH_CPU_SLOTS."
         if Device.objects.filter(kind="cpu").exists():
+            sentence = "The CPU slots of this server are missing now; try again later, or ask its operator."
             raise DevicesAway(sentence, fields={"gpus": [sentence]})
     else:
         sentence = Sentence(
@@ -193,7 +194,9 @@ def _check_devices(spec: JobSpec, pool: Pool) -> None:
         has = count_devices(count) if count else Sentence("no devices")
         name, sentence = (
             "gpus",
-            Sentence("Pool {pool} has {has}; {least} were asked for.", pool=pool.name, has=has, least=least),
+            Sentence("Pool {pool} has {has}; {least} were asked for.", pool=pool.name, has=has, least=least)
+            if least > 1
+            else Sentence("Pool {pool} has {has}; one was asked for.", pool=pool.name, has=has),
         )
     else:
         has = (
@@ -211,8 +214,12 @@ def _check_devices(spec: JobSpec, pool: Pool) -> None:
                 sizes=max(sizes) / GIB,
             ),
         )
-    of_all = pool.devices.filter(memory_bytes__gte=wanted or 0).count()
-    raise (DevicesAway if of_all >= least else Impossible)(sentence, fields={name: [sentence]})
+    if pool.devices.filter(memory_bytes__gte=wanted or 0).count() < least:
+        raise _impossible(name, sentence)
+    sentence = Sentence(
+        "{problem} It has enough once those that are disabled or missing are back.", problem=sentence
+    )
+    raise DevicesAway(sentence, fields={name: [sentence]})
 
 
 def _lent(pool: Pool) -> int:
