@@ -122,7 +122,7 @@ class AttemptWatch:
         return more
 
     def _note_unread(self, error: OSError) -> None:
-        """Start anew with what is committed, in a while; the job's history tells if that fails for long."""
+        """Start again from what is committed, in a while; the job's history says if that fails for long."""
         now_s = time.monotonic()
         if self.unread_since is None:
             self.unread_since = now_s

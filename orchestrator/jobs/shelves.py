@@ -23,12 +23,10 @@ from orchestrator.store.files.untrusted import remove_tree, walk_tree
 PARTS_KEPT = timedelta(days=7)  # after the last byte that came, and of files that no dataset has
 FREE_SHARE = 0.05  # of the disk, which pushed data does not fill
 RECOUNT_AFTER_S = 10.0
-RECOUNT_NEAR_BYTES = (
-    16 * GIB
-)  # to the limit: other processes take parts as well, and are not heard of until a count
-_counted: dict[
-    Path, tuple[float, int]
-] = {}  # by shelf: when (monotonic), and the bytes then, with what came since
+# So near to the limit each part is counted: other processes take parts as well, and are not heard of until a count.
+RECOUNT_NEAR_BYTES = 16 * GIB
+# By shelf: when it was counted (monotonic), and the bytes then, with what came since.
+_counted: dict[Path, tuple[float, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 ARENAS = 2  # the default is one per thread, but Python's lock lets one thread allocate at a time
 # Fixed: glibc would raise it with each large array, and the heap would never shrink.
 MAPPED_FROM_BYTES = 256 << 10
-
-
 MOST_OPEN_FILES = 65_536
 
 

@@ -163,9 +163,7 @@ def _take_end(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) ->
     elif job.state == JobState.FAILED:
         set_state(trial, TrialState.STOPPED, lost=True, error=observing.error_of(job))
         _stop_on_same_errors(sweep)
-    elif (
-        job.state == JobState.TIMED_OUT
-    ):  # no failure: its values count, and some trainings end by their time
+    elif job.state == JobState.TIMED_OUT:  # its values count; some trainings end by their time
         set_state(trial, TrialState.STOPPED, error=observing.error_of(job))
         if not RungReport.objects.filter(trial__sweep=sweep, value__isnull=False).exists():
             _stop_on_same_errors(sweep)

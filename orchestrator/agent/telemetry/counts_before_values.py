@@ -77,10 +77,8 @@ def read_behind_range(builder: Builder, numbers: list[Number], texts: tuple[str,
         if key is None or not is_measure(key.last):
             return None
         builder.set_step(Slot(at - 1, None), NO_RANK - 1)
-        is_sum = [each.after for each in numbers[index : index + 2]] == [
-            " + ",
-            " = ",
-        ]  # "-0.57 + -0.01 = -0.58"
+        # "-0.57 + -0.01 = -0.58"
+        is_sum = [each.after for each in numbers[index : index + 2]] == [" + ", " = "]
         builder.add(Field(at + 2 if is_sum else at, key.name()))
         builder.explicit = True
         return numbers[index + (3 if is_sum else 1) :]

@@ -132,9 +132,8 @@ class Unpacking:
     def _follow_links(self) -> None:
         """Put hard links where the archive has links to its files or folders; a link to nothing is left out."""
         pending = self._ends_of_links()
-        for _ in range(
-            DEEPEST_LINKS
-        ):  # a link may lead through another one, which is there after it was followed
+        # A link may lead through another one, which is there after it was followed.
+        for _ in range(DEEPEST_LINKS):
             shown = self._shown(pending)
             if not any(shown.values()):
                 break

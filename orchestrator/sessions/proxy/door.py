@@ -303,8 +303,6 @@ def _why_over(scope: Mapping[str, Any], place: Place) -> str:
         return ""
     if found is None:
         return "You are no longer signed in to Berth."
-    return (
-        ""
-        if found.job.state == JobState.RUNNING
-        else Sentence("This session is {state}.", state=found.job.state)
-    )
+    if found.job.state == JobState.RUNNING:
+        return ""
+    return Sentence("This session is {state}.", state=found.job.state)
