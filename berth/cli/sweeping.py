@@ -187,7 +187,7 @@ def show_sweeps(sweeps: Sequence[Sweep]) -> None:
             sweep.short_id,
             sweep.state,
             safe(sweep.name),
-            f"{sum(sweep.counts.values())}{budget}",
+            f"{sweep.counted_trials}{budget}",
             "" if sweep.best is None else f"{safe(sweep.metric)} {_number(sweep.best.value)}",
             f"{sweep.used_device_hours:.2f}",
             safe(sweep.reason),

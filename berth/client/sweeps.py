@@ -69,6 +69,11 @@ class Sweep(Record):
         """The number of trials by state."""
         return cast(Mapping[str, int], self.json["trials"])
 
+    @property
+    def counted_trials(self) -> int:
+        """The number of trials without those that a fault of the machine took, as the budget counts them."""
+        return sum(self.counts.values()) - int(self.json.get("lost_trials", 0))  # older servers do not say it
+
     def refresh(self) -> Self:
         self.json = self.berth.get(f"/sweeps/{self.json['id']}")
         return self

@@ -33,9 +33,17 @@ def test_a_sweep_is_answered_with_its_space_and_its_best_trial(client_of, ada, s
 
     assert answer["space"]["lr"] == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
     assert answer["rungs"] == [1, 3, 9, 18]
-    assert answer["trials"] == {"running": 1}
+    assert (answer["trials"], answer["lost_trials"]) == ({"running": 1}, 0)
     assert (answer["best"]["value"], answer["best"]["rung"]) == (0.5, 1)
     assert answer["best"]["settings"].keys() == {"lr", "opt"}
+
+
+def test_trials_that_a_fault_of_the_machine_took_are_counted_apart(client_of, ada, sweep):
+    sweep.trials.update(state="stopped", lost=True)
+
+    answer = client_of(ada).send("GET", f"/sweeps/{sweep.short_id}").json()
+
+    assert (answer["trials"], answer["lost_trials"]) == ({"stopped": 1}, 1)
 
 
 def test_trials_are_listed_with_every_setting(client_of, ada, sweep):

@@ -35,6 +35,18 @@ def test_the_best_value_of_a_trial_is_shown_with_its_own_step(capsys):
     assert row.split()[2:4] == ["0.25", "17"]
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"), [({"lost_trials": 2}, "3 of 5"), ({}, "5 of 5")], ids=["now", "older"]
+)
+def test_lost_trials_are_not_counted_against_the_budget(capsys, said, shown):
+    listed = {"short_id": "01a2", "state": "running", "trials": {"ended": 3, "stopped": 2}, "max_trials": 5}
+    more = {"best": None, "used_device_hours": 0.0, "reason": ""}
+
+    sweeping.show_sweeps([Sweep({**SWEEP, **listed, **more, **said}, None)])  # type: ignore[arg-type]
+
+    assert shown in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("rule", ["nan in 10h", "inf in 10h", "0.1 in", "0.1"])
 def test_a_rule_that_is_no_number_is_refused(rule):
     with pytest.raises(WrongUse, match="is no rule"):

@@ -101,6 +101,9 @@ class SweepOut(BaseModel):
     min_width: int
     max_width: int
     trials: dict[str, int] = Field(description="how many, by state")
+    lost_trials: int = Field(
+        0, description="of them by a fault of the machine; not counted against the budget"
+    )
     best: TrialOut | None = Field(description="in the first metric")
     front: list[TrialOut] = Field(
         default_factory=list,
@@ -150,6 +153,7 @@ def show_sweep(sweep: Sweep) -> SweepOut:
         min_width=sweep.min_width,
         max_width=sweep.max_width,
         trials=dict(Counter(trial.state for trial in trials.values())),
+        lost_trials=sum(trial.lost for trial in trials.values()),
         best=None if best is None else show_trial(trials[best.trial_id], names, best),
         front=[show_trial(trials[one.trial_id], names, one) for one in front],
         created_at=sweep.created_at,
