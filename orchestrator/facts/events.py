@@ -138,6 +138,8 @@ class SweepFact(StrEnum):
     LITTLE_TO_GAIN = "sweep_little_to_gain"
     METRIC_MISSING = "sweep_metric_missing"
     SAME_ERROR = "sweep_same_error"
+    TRIALS_LOST = "sweep_trials_lost"
+    SAMPLER_FAILED = "sweep_sampler_failed"
     CANNOT_SUBMIT = "sweep_cannot_submit"
 
     TRIAL_PAUSED = "sweep_trial_paused"

@@ -72,6 +72,24 @@ def _sweep_same_error(times: int, error: str) -> str:
     return text("{times} trials in a row failed with the same error: {error}", times=times, error=error)
 
 
+@says(SweepFact.TRIALS_LOST)
+def _sweep_trials_lost(times: int, error: str) -> str:
+    return text(
+        "The machine failed {times} trials in a row, the last one with: {error}", times=times, error=error
+    )
+
+
+@says(SweepFact.SAMPLER_FAILED)
+def _sweep_sampler_failed(sampler: str, trial: int, problem: str) -> str:
+    return text(
+        "Trial {trial} waits: the sampler {sampler} could not choose its settings ({problem}). "
+        "It is tried again; if that does not help, begin a sweep with another sampler.",
+        trial=trial,
+        sampler=sampler,
+        problem=problem,
+    )
+
+
 @says(SweepFact.CANNOT_SUBMIT)
 def _sweep_cannot_submit(problem: str) -> str:
     return text("No further trial can be submitted: {problem}", problem=problem)

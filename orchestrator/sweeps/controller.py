@@ -44,8 +44,12 @@ from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, ru
 logger = logging.getLogger(__name__)
 
 SAME_ERRORS = 3
+LOST_IN_A_ROW = (
+    10  # trials whose errors differ; one machine rarely fails so often in a row for different reasons
+)
 # Then it goes behind the worker's other tasks: trials may report faster than they are looked at.
 LOOKS_AT_ONCE = 2
+MOST_CHARACTERS = 500  # of an unexpected error
 
 
 def advance(sweep_id: UUID) -> bool:
@@ -99,7 +103,7 @@ def _observe(sweep: Sweep, trial: SweepTrial) -> None:
         change(sweep, can_resume=False)
     curve, *others = observing.curves_of(sweep, job)
     if job.state == JobState.SUCCEEDED and sweep.longest is None and curve.last_step is not None:
-        change(sweep, longest=max(1, curve.last_step))
+        change(sweep, longest=observing.length_of(job, curve.last_step))
     for rung in _reached(sweep, trial, [curve, *others]):
         further = [one.value_at(rung, sweep.window) for one in others]
         if not _tell(sweep, trial, rung, curve.value_at(rung, sweep.window), further):
@@ -163,6 +167,7 @@ def _take_end(sweep: Sweep, trial: SweepTrial, curves: list[observing.Curve]) ->
     elif job.state == JobState.FAILED:
         set_state(trial, TrialState.STOPPED, lost=True, error=observing.error_of(job))
         _stop_on_same_errors(sweep)
+        _stop_on_lost_trials(sweep)
     elif job.state == JobState.TIMED_OUT:  # its values count; some trainings end by their time
         set_state(trial, TrialState.STOPPED, error=observing.error_of(job))
         if not RungReport.objects.filter(trial__sweep=sweep, value__isnull=False).exists():
@@ -192,13 +197,25 @@ def _fail(sweep: Sweep, trial: SweepTrial, error: str) -> None:
         set_state(trial, TrialState.FAILED, error=error)
 
 
-def _stop_on_same_errors(sweep: Sweep) -> None:
+def _newest_ended(sweep: Sweep, count: int) -> list[SweepTrial]:
     ended = SweepTrial.objects.filter(sweep=sweep).exclude(state__in=OPEN)
-    newest = list(ended.order_by("-ended_at", "-number")[:SAME_ERRORS])
+    return list(ended.order_by("-ended_at", "-number")[:count])
+
+
+def _stop_on_same_errors(sweep: Sweep) -> None:
+    newest = _newest_ended(sweep, SAME_ERRORS)
     if len(newest) < SAME_ERRORS or not all(trial.error for trial in newest):
         return
     if all(observing.same_error(newest[0].error, trial.error) for trial in newest[1:]):
         why = fact(SweepFact.SAME_ERROR, times=SAME_ERRORS, error=newest[0].error)
+        end(sweep, SweepState.FAILED, why)
+
+
+def _stop_on_lost_trials(sweep: Sweep) -> None:
+    """End a sweep whose trials the machine takes one after another: lost trials cost nothing, so no budget ends it."""
+    newest = _newest_ended(sweep, LOST_IN_A_ROW)
+    if len(newest) == LOST_IN_A_ROW and all(trial.lost for trial in newest):
+        why = fact(SweepFact.TRIALS_LOST, times=LOST_IN_A_ROW, error=newest[0].error)
         end(sweep, SweepState.FAILED, why)
 
 
@@ -262,7 +279,13 @@ def _begin_one(sweep: Sweep) -> bool:
         _end_when_idle(sweep, fact(SweepFact.TRIALS_SPENT, trials=sweep.max_trials))
         return False
     number = trials.count()
-    suggested = suggest(search_of(sweep), history_of(sweep), number)
+    try:
+        suggested = suggest(search_of(sweep), history_of(sweep), number)
+    except Exception as error:
+        logger.exception("The sampler of %s failed at trial %d.", sweep, number)
+        problem = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+        _note(sweep, fact(SweepFact.SAMPLER_FAILED, sampler=sweep.sampler, trial=number, problem=problem))
+        return False
     if suggested is None:
         _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=counted))
         return False

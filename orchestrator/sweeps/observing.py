@@ -15,6 +15,7 @@ from orchestrator.store.metrics.series import read_series, series_names
 from orchestrator.sweeps.history_rows import metrics_of
 
 MOST_POINTS = 20_000
+LEAST_DONE = 0.1  # of its total, by a training that counts for its length
 NEWEST = 50  # trials whose restarts are measured
 # What a script does by itself; every other failure is a fault of the machine, which says nothing about the settings.
 OWN_FAILURES = frozenset(
@@ -46,6 +47,19 @@ def curves_of(sweep: Sweep, job: Job) -> list[Curve]:
     names = [metric.name for metric in metrics_of(sweep)]
     series = read_series(settings.HOME.job(job.pk).metrics, names, max_points=MOST_POINTS)
     return [_curve_of(series.get(name)) for name in names]
+
+
+def length_of(job: Job, last_step: int) -> int:
+    """The steps of a whole training, from one that succeeded.
+
+    It may have stopped early by itself; then its own progress says how much it left out. One that ends far from its
+    total has a limit there rather than a length.
+
+    Args:
+        last_step: of the metric, which may count otherwise than the progress does.
+    """
+    done = job.step / job.total_steps if job.step and job.total_steps else 1.0
+    return max(1, last_step, round(last_step / done) if done >= LEAST_DONE else 0)
 
 
 def has_reported(sweep: Sweep, job: Job) -> bool:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from django.db import connection, transaction
 from django.db.models.signals import post_save
@@ -36,6 +37,7 @@ from orchestrator.sentences import say_json
 from orchestrator.sharing import projects
 from orchestrator.store.metrics.writer import MetricWriter, Point
 from orchestrator.sweeps import asking, controller, creation, pausing
+from orchestrator.sweeps.core import suggest as suggesting
 from orchestrator.sweeps.ending import stop
 from orchestrator.sweeps.history_rows import front_of, search_of
 
@@ -393,6 +395,73 @@ def test_a_fault_of_the_machine_is_not_told_and_costs_no_trial(make_sweep, play)
     assert SweepTrial.objects.get(number=0).lost
     assert not RungReport.objects.exists()
     assert SweepTrial.objects.count() == 2
+
+
+def test_trials_that_the_machine_takes_one_after_another_end_the_sweep(make_sweep, play):
+    trials = play(make_sweep(max_width=1, budget={"trials": 1}))
+    errors = [f"part {letter * 3} is broken" for letter in "abcdefghi"]
+    for number, error in enumerate(errors):
+        fail(trials, number, error, ExitKind.INFRA)
+    assert trials.sweep.state == SweepState.RUNNING, say_json(trials.sweep.why)
+
+    fail(trials, len(errors), "nothing works", ExitKind.INFRA)
+
+    assert trials.sweep.state == SweepState.FAILED
+    assert say_json(trials.sweep.why) == (
+        "The machine failed 10 trials in a row, the last one with: ValueError: nothing works"
+    )
+
+
+def test_a_trial_in_between_shows_that_the_machine_works(make_sweep, play):
+    trials = play(make_sweep(max_width=1, budget={"trials": 3}))
+    for number in range(12):
+        fail(
+            trials, number, chr(ord("a") + number) * 3, ExitKind.USER_ERROR if number == 6 else ExitKind.INFRA
+        )
+
+    assert trials.sweep.state == SweepState.RUNNING, say_json(trials.sweep.why)
+
+
+def test_a_sampler_that_fails_is_said_and_tried_again(make_sweep, play, monkeypatch, caplog):
+    def broken(search, history, number):
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+
+    trials = play(make_sweep(max_width=2))
+    with monkeypatch.context() as patch:
+        patch.setitem(suggesting._SAMPLERS, trials.sweep.sampler, broken)
+        trials.advance()
+
+    assert (trials.sweep.state, SweepTrial.objects.count()) == (SweepState.RUNNING, 0)
+    assert "the matrix is not positive definite" in say_json(trials.sweep.why)
+    assert "LinAlgError" in caplog.text
+
+    trials.advance()
+    assert SweepTrial.objects.count() == 1
+    assert trials.sweep.why == {}
+
+
+@pytest.mark.parametrize(
+    ("progress", "longest"),
+    [
+        ({"step": 18, "total_steps": 18}, 18),
+        ({"step": 18, "total_steps": 54}, 54),
+        ({"step": 3, "total_steps": 9}, 54),  # the progress counts epochs
+        ({"step": 18, "total_steps": 10**9}, 18),  # a limit that no training reaches
+        ({"step": 18, "total_steps": None}, 18),
+    ],
+    ids=str,
+)
+def test_a_training_that_stops_early_tells_the_length_of_a_whole_one(make_sweep, play, progress, longest):
+    job: Any = {key: value for key, value in BODY["job"].items() if key != "total_steps"}
+    trials = play(make_sweep(max_width=1, job=job))
+    trials.advance()
+    trials.start(0)
+    trials.report(0, 1.0, *range(1, 19))
+    Job.objects.filter(pk=trials.job(0).pk).update(**progress)
+    trials.end(0)
+    trials.advance()
+
+    assert trials.sweep.longest == longest
 
 
 def test_stopping_a_sweep_cancels_its_open_trials(make_sweep, play):
