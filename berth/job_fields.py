@@ -452,14 +452,5 @@ FIELDS: tuple[JobField, ...] = (
 BY_NAME: Mapping[str, JobField] = {field.name: field for field in FIELDS}
 CHANGEABLE = frozenset(field.name for field in FIELDS if field.changeable)
 SETTINGS: tuple[JobField, ...] = tuple(field for field in FIELDS if field.setting)
-# The files that list packages, in the order in which they are looked for: the more exact, the earlier.
-PACKAGE_FILES = (
-    "uv.lock",
-    "pylock.toml",
-    "requirements.txt",
-    "environment.yml",
-    "environment.yaml",
-    "pyproject.toml",
-)
 DIFF_FILE = "berth-changes.diff"  # in the upload of a folder: what it differs in from its commit
 STARTS = ("entrypoint", "module", "command", "program")  # a job has one of them

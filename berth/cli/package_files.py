@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from berth.client import BerthError
-from berth.job_fields import PACKAGE_FILES
+from berth.package_lists import PACKAGE_FILES, text_of
 
 _REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
 _REFERS_IN_YAML = re.compile(r"(?m)^\s*-\s+[\"']?(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#\"']+)")
@@ -49,7 +49,7 @@ def _texts(path: Path) -> dict[str, str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return text_of(path.read_bytes())
     except OSError as error:
         raise BerthError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -76,8 +76,19 @@ def test_environment_is_a_file_here_or_a_name_that_the_server_knows(tmp_path, mo
     assert named("torch-2.8") == "torch-2.8"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_list_is_read_as_editors_and_shells_write_it(tmp_path, encoding):
+    (tmp_path / "requirements.txt").write_text("-r base.txt\neinops\n", encoding=encoding)
+    (tmp_path / "base.txt").write_text("numpy\n", encoding=encoding)
+
+    assert beside(tmp_path / "train.py") == {
+        "files": {"requirements.txt": "-r base.txt\neinops\n", "base.txt": "numpy\n"},
+        "found": True,
+    }
+
+
 def test_list_that_is_no_text_is_refused_with_its_path(tmp_path):
-    (tmp_path / "requirements.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "requirements.txt").write_bytes(b"\xff\xfa")
 
     with pytest.raises(BerthError, match=r"requirements\.txt is not UTF-8"):
         beside(tmp_path / "train.py")

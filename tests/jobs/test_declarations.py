@@ -10,7 +10,7 @@ from orchestrator.jobs.environments.declarations import read_file
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.failures import cause_of
 from orchestrator.jobs.environments.lock import read_lock
-from orchestrator.jobs.environments.requests import Wanted, choose
+from orchestrator.jobs.environments.requests import Wanted, choose, reader
 from orchestrator.spec.job_spec import JobSpec
 
 HEADER = '# /// script\n# requires-python = ">=3.11"\n# dependencies = ["transformers", "datasets<4"]\n# ///\nprint(1)\n'
@@ -124,6 +124,50 @@ def test_requirements_are_read_as_pip_reads_them():
     assert found.notes == (
         "requirements.txt, line 6: -e . was left out; the code itself lies in the job's working folder.",
     )
+
+
+def test_packages_from_a_disk_of_another_machine_come_from_the_index():
+    found = read(
+        "requirements.txt",
+        requirements__txt=(
+            "numpy @ file:///croot/numpy_and_numpy_base_1682520569166/work\n"
+            "torch[opt] @ file:///tmp/torch-2.1.0%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256=ab\n"
+            "rich@file:///C:/w/rich ; python_version<'3'\neinops==0.8\n"
+        ),
+    )
+
+    assert found is not None
+    assert found.lines == ("numpy", "torch[opt]==2.1.0", "rich ; python_version<'3'", "einops==0.8")
+    (note,) = found.notes
+    assert note.startswith(
+        "requirements.txt takes packages from files of the machine that wrote it (numpy, torch[opt], rich)"
+    )
+    assert "pip list --format=freeze" in note
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_lists_of_an_upload_are_read_as_windows_writes_them(home, encoding):
+    folder = home.bundles / ("ab" * 32)
+    folder.mkdir(parents=True)
+    (folder / "requirements.txt").write_text("einops\n", encoding=encoding)
+
+    found = read_file("requirements.txt", reader(folder.name))
+
+    assert found is not None
+    assert found.lines == ("einops",)
+
+
+def test_a_project_with_optional_packages_alone_says_that_none_is_installed():
+    project = '[project]\nname = "mine"\n[project.optional-dependencies]\ngpu = ["einops"]\ndev = ["ruff"]\n'
+
+    found = wanted({"pyproject.toml": project}, source={"text": "print(1)\n"})
+
+    assert found.declared is None
+    assert found.notes == (
+        "pyproject.toml has optional packages alone (gpu), and none of them is installed. List what the job needs below "
+        "dependencies, or add it with --with PACKAGE.",
+    )
+    assert read("pyproject.toml", pyproject__toml=project.replace("gpu", "docs")) is None
 
 
 @pytest.mark.parametrize(

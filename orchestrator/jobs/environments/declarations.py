@@ -2,14 +2,14 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
-from berth.job_fields import PACKAGE_FILES
+from berth.package_lists import PACKAGE_FILES
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.jobs.environments.requirement_files import read_requirements
@@ -18,6 +18,7 @@ from orchestrator.spec.packages import read_requirement
 _HEADER = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)*?)^# ///[ \t]*$")
 _OPENED = re.compile(r"(?m)^# /// script[ \t]*$")
 LARGEST_CONDA_CHARS = 256 << 10  # YAML is read at some 400 kB a second
+_FOR_DEVELOPERS = frozenset({"dev", "develop", "doc", "docs", "lint", "test", "testing", "tests", "typing"})
 _CONDA_OWN = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
 
 
@@ -82,9 +83,26 @@ def read_script(name: str, text: str) -> Declared | None:
 def _read_project(name: str, text: str) -> Declared | None:
     table = _toml(name, text)
     project = table.get("project")
-    if not isinstance(project, Mapping) or not project.get("dependencies"):
+    if not isinstance(project, Mapping):
         return None
+    if not project.get("dependencies"):
+        extras = _extras_for_jobs(project)
+        return Declared(name, notes=(_left_out(name, extras),)) if extras else None
     return _of_table(name, project, table.get("tool"))
+
+
+def _extras_for_jobs(project: Mapping[str, Any]) -> list[str]:
+    """The names of groups of optional packages that a job may need: not those of the project's developers."""
+    groups = project.get("optional-dependencies")
+    return sorted(set(groups) - _FOR_DEVELOPERS) if isinstance(groups, Mapping) else []
+
+
+def _left_out(name: str, extras: Sequence[str]) -> str:
+    named = ", ".join(extras[:5]) + (", ..." if len(extras) > 5 else "")
+    return (
+        f"{name} has optional packages alone ({named}), and none of them is installed. List what the job needs below "
+        "dependencies, or add it with --with PACKAGE."
+    )
 
 
 def _of_table(name: str, table: Mapping[str, Any], tool: object) -> Declared:

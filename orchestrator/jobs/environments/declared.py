@@ -46,6 +46,11 @@ class Declared:
         }
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it brings no package."""
+        return not (self.lines or self.lock or self.interpreter or self.image)
+
+    @property
     def options(self) -> tuple[str, ...]:
         """The lines that say where packages come from."""
         return tuple(line for line in self.lines if line.startswith("-"))

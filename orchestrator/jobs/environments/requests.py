@@ -10,7 +10,7 @@ import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from berth.job_fields import PACKAGE_FILES
+from berth.package_lists import PACKAGE_FILES, text_of
 from orchestrator.exceptions import Sentence
 from orchestrator.facts.record import Fact
 from orchestrator.jobs.environments.declarations import read_file
@@ -161,9 +161,10 @@ def declares(spec: JobSpec, bundle: str) -> bool:
     if spec.image or spec.with_packages or spec.environment not in (None, OWN):
         return True
     read = reader(bundle)
-    return spec.environment is None and any(
-        read_file(name, read) for name in (*_scripts(spec), *PACKAGE_FILES)
-    )
+    if spec.environment is not None:
+        return False
+    found = (read_file(name, read) for name in (*_scripts(spec), *PACKAGE_FILES))
+    return any(one is not None and not one.is_empty for one in found)
 
 
 def _wanted(spec: JobSpec, found: Declared | None) -> Wanted:
@@ -210,7 +211,7 @@ def reader(bundle: str) -> Read:
         if name.endswith(".py"):  # which may declare another encoding; a header is plain
             return data.decode(errors="replace")
         try:
-            return data.decode()
+            return text_of(data)
         except UnicodeDecodeError:
             raise refused(Sentence("{name} is not UTF-8; save it as UTF-8 text.", name=name)) from None
 

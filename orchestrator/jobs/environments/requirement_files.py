@@ -2,9 +2,12 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from urllib.parse import unquote
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
@@ -15,6 +18,8 @@ _HASH = re.compile(r"\s--hash[=\s]\S+")
 _OPTION = re.compile(r"(--?[a-z-]+)(?:[=\s]\s*(.*))?")
 _URL = re.compile(r"(git\+|hg\+|https?://)")
 _LOCAL = re.compile(r"\.{0,2}/|\.$|file:|\.\[")
+# As ``pip freeze`` writes what conda or a wheel on a disk brought.
+_ON_A_DISK = re.compile(r"([A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?)\s*@\s*file:(\S*?)(?:#\S*)?(\s+;.*)?")
 _LONG = {
     "-r": "--requirement",
     "-c": "--constraint",
@@ -35,6 +40,9 @@ class _Found:
     lines: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    on_a_disk: list[str] = field(
+        default_factory=list
+    )  # names of packages, of the machine that wrote the list
     prereleases: bool = False
     taken: set[tuple[str, bool]] = field(default_factory=set)  # files, and whether as constraints
 
@@ -50,6 +58,8 @@ def read_requirements(name: str, text: str, read: Read) -> Declared:
     """
     found = _Found()
     _take(found, name, text, read, (name,))
+    if found.on_a_disk:
+        found.notes.append(_told_on_a_disk(name, found.on_a_disk))
     return Declared(
         name,
         lines=tuple(found.lines),
@@ -68,6 +78,10 @@ def _take(
             _take_option(found, name, where, line, read, chain)
         elif _LOCAL.match(line):
             found.notes.append(_left_out(where, line))
+        elif matched := _ON_A_DISK.fullmatch(line):
+            found.on_a_disk.append(matched[1])
+            wanted = matched[1] + _version_of(matched[2]) + (matched[3] or "")
+            (found.constraints if constrains else found.lines).append(_checked(where, wanted))
         else:
             (found.constraints if constrains else found.lines).append(_checked(where, line))
 
@@ -164,3 +178,20 @@ def _checked(where: str, line: str) -> str:
 
 def _left_out(where: str, line: str) -> str:
     return f"{where}: {line[:80]} was left out; the code itself lies in the job's working folder."
+
+
+def _version_of(path: str) -> str:
+    """The version that the name of a wheel has, as a requirement; empty for a folder."""
+    try:
+        _, version, *_ = parse_wheel_filename(unquote(PurePosixPath(path).name))
+    except InvalidWheelFilename:
+        return ""
+    return f"=={version.public}"
+
+
+def _told_on_a_disk(name: str, packages: Sequence[str]) -> str:
+    named = ", ".join(packages[:5]) + (", ..." if len(packages) > 5 else "")
+    return (
+        f"{name} takes packages from files of the machine that wrote it ({named}); they come from the index instead, in "
+        "any version where the list names none. Write versions with: pip list --format=freeze > requirements.txt"
+    )

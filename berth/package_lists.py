@@ -1,0 +1,23 @@
+"""The files that list packages: their names, and their text."""
+
+import codecs
+
+# In the order in which they are looked for: the more exact, the earlier.
+PACKAGE_FILES = (
+    "uv.lock",
+    "pylock.toml",
+    "requirements.txt",
+    "environment.yml",
+    "environment.yaml",
+    "pyproject.toml",
+)
+
+
+def text_of(data: bytes) -> str:
+    """The text of a list, which is UTF-8, or UTF-16 with its mark: PowerShell writes that for ``pip freeze > FILE``.
+
+    Raises:
+        UnicodeDecodeError: it is neither.
+    """
+    is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if is_utf_16 else "utf-8-sig")
