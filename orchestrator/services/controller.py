@@ -95,10 +95,10 @@ def open_replicas(service: Service) -> list[ServiceReplica]:
 
 
 def ready_replicas(service: Service) -> list[ServiceReplica]:
-    """Those that requests can go to: of the newest revision that has any."""
-    ready = [each for each in open_replicas(service) if is_serving(each)]
-    newest = max((each.revision for each in ready), default=0)
-    return [each for each in ready if each.revision == newest]
+    """Those that requests can go to: of the newest revision, and older ones for those that do not answer yet."""
+    rows = open_replicas(service)
+    replaced = _replaced(service, rows, timezone.now())
+    return [each for each in rows if is_serving(each) and each not in replaced]
 
 
 def is_serving(replica: ServiceReplica) -> bool:
@@ -219,15 +219,25 @@ def _beyond(service: Service, current: list[ServiceReplica], now: datetime) -> l
 
 
 def _replace_old(service: Service, now: datetime) -> None:
-    """Retire the replicas of older revisions once as many newer ones answer as should."""
+    """Retire a replica of an older revision for each newer one that answers."""
     rows = open_replicas(service)
-    old = [each for each in rows if each.revision < service.revision]
-    answering = [each for each in rows if each.revision == service.revision and is_serving(each)]
-    idle = _target(service, now) == 0
-    for replica in old if idle else old[: len(answering)]:
+    replaced = _replaced(service, rows, now)
+    for replica in replaced:
         _retire(replica, now)
-    if old and answering and service.why:
+    if replaced and service.why and _answering(service, rows):
         _change(service, why=NOTHING.as_json())
+
+
+def _replaced(service: Service, rows: list[ServiceReplica], now: datetime) -> list[ServiceReplica]:
+    """The replicas of older revisions that are not needed any more, oldest first: the newer ones count first."""
+    old = [each for each in rows if each.revision < service.revision]
+    missing = max(0, _target(service, now) - len(_answering(service, rows)))
+    return old[: max(0, len(old) - missing)]
+
+
+def _answering(service: Service, rows: list[ServiceReplica]) -> list[ServiceReplica]:
+    """Those of the newest revision that requests can go to."""
+    return [each for each in rows if each.revision == service.revision and is_serving(each)]
 
 
 def _stop_retired(service: Service, now: datetime) -> None:

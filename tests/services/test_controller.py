@@ -98,6 +98,20 @@ def test_old_replica_answers_until_a_new_one_does(make_service, make_replica, no
     assert state_of(old) == JobState.STOPPING
 
 
+def test_an_update_keeps_as_many_replicas_at_work_as_are_asked_for(make_service, make_replica, now):
+    service = make_service(revision=2, asked_at=now, wanted=3, max_replicas=3)
+    old = [make_replica(service, revision=1) for _ in range(3)]
+    new = [make_replica(service, ready_attempt=ready) for ready in (1, 0, 0)]
+
+    assert controller.ready_replicas(service) == [*old[1:], new[0]]
+    advance(service, now, 0, 1, 2, 3)
+    assert controller.ready_replicas(service) == [*old[1:], new[0]]
+
+    ServiceReplica.objects.filter(revision=2).update(ready_attempt=1)
+    advance(service, now, 4)
+    assert controller.ready_replicas(service) == new
+
+
 def test_a_service_that_cannot_be_kept_leaves_the_others_alone(
     make_service, make_device, store_script, monkeypatch
 ):
