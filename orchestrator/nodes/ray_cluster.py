@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import stat
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from orchestrator.nodes.port import LocalPort, Port
 
 NAMESPACE = "berth"
 ANSWERS_WITHIN_S = 10.0
+KEPT_SESSIONS = 3
 PREFIX = "berth-node-"  # of the resource that only one node has
 NAME, HOME, DEVICES, SLOTS = "BERTH_NODE_NAME", "BERTH_NODE_HOME", "BERTH_NODE_DEVICES", "BERTH_NODE_SLOTS"
 ADDRESS, DATA = "BERTH_NODE_ADDRESS", "BERTH_NODE_DATA"
@@ -118,7 +120,15 @@ def short_folder(home: Path) -> Path:
         raise NoRay(
             f"{folder} is not a folder of this user alone; remove it, or set TMPDIR to another place."
         )
+    _clear_sessions(folder / "r")
     return folder / "r"
+
+
+def _clear_sessions(folder: Path) -> None:
+    """Remove the logs of earlier starts but the newest: Ray begins another folder at each, and removes none."""
+    sessions = sorted(path for path in folder.glob("session_*") if not path.is_symlink())
+    for old in sessions[:-KEPT_SESSIONS]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 class PortHere(LocalPort):

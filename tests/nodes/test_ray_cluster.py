@@ -62,3 +62,17 @@ def test_jobs_of_another_server_lie_apart_from_our_own_and_from_those_of_a_third
     assert len(folders) == 2
     assert tmp_path / "jobs" not in {folder / "jobs" for folder in folders}
     assert ray_cluster.folder_of_jobs(tmp_path, "one\n") in folders
+
+
+def test_logs_of_early_starts_are_removed(tmp_path):
+    folder = ray_cluster.short_folder(tmp_path / "home")
+    for number in range(1, 6):
+        (folder / f"session_2026-11-0{number}" / "logs").mkdir(parents=True)
+    (folder / "session_latest").symlink_to("session_2026-11-05")
+
+    ray_cluster.short_folder(tmp_path / "home")
+
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *(f"session_2026-11-0{number}" for number in (3, 4, 5)),
+        "session_latest",
+    ]
