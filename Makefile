@@ -18,7 +18,7 @@ dist: ; @$(PYTHON) make.py dist
 release-check: ; @$(PYTHON) make.py release-check
 screens: ; @$(PYTHON) make.py screens
 film: ; @$(PYTHON) make.py film
-chaos: ; @$(PYTHON) make.py chaos --faults $(or $(N),100) --seed $(or $(SEED),1)
+chaos: ; @$(PYTHON) make.py chaos --faults $(or $(N),100) --seed $(or $(SEED),1) --engine $(or $(ENGINE),local)
 install-service: ; @$(PYTHON) make.py install-service $(if $(RUN_AS),--run-as $(RUN_AS))
 lab: ; @$(PYTHON) make.py lab
 containers: ; @$(PYTHON) make.py containers

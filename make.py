@@ -307,9 +307,9 @@ def release(*arguments: str) -> None:
     become("deploy.release", *arguments)
 
 
-def chaos(faults: int, seed: int) -> None:
-    install("base")
-    become("tests.chaos", "--faults", str(faults), "--seed", str(seed))
+def chaos(faults: int, seed: int, engine: str) -> None:
+    install("test" if engine == "ray" else "base")  # Ray is an extra, and among what tests need
+    become("tests.chaos", "--faults", str(faults), "--seed", str(seed), "--engine", engine)
 
 
 def install_service(user: str | None) -> None:
@@ -421,6 +421,7 @@ def main() -> None:
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
+    campaign.add_argument("--engine", default="local", help="ray: with three servers that join through Ray")
     service = commands.add_parser("install-service", help="let systemd run it, for this user by default")
     service.add_argument("--run-as", metavar="USER", help="as a service of the system that runs as this user")
     commands.add_parser("lab", help="set up a bare Debian by the lab page's commands; needs root")
@@ -460,7 +461,7 @@ def main() -> None:
         case "film":
             film()
         case "chaos":
-            chaos(chosen.faults, chosen.seed)
+            chaos(chosen.faults, chosen.seed, chosen.engine)
         case "install-service":
             install_service(chosen.run_as)
         case "lab":

@@ -9,6 +9,8 @@ from benchmarks.stats import percentile
 from tests.chaos.campaign import Result, run, write_json
 from tests.tools.parts import say
 
+NODES = 3
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
@@ -18,16 +20,30 @@ def main() -> int:
         "--without", action="append", default=[], help="a control to switch off; must end badly"
     )
     parser.add_argument("--sweeps", type=int, default=1, help="sweeps that run at once")
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="ray: three servers join it, and are hurt too",
+    )
     chosen = parser.parse_args()
+    nodes, name = (NODES, "chaos_ray") if chosen.engine == "ray" else (0, "chaos")
     load_before = read_load()
-    result = run(chosen.faults, chosen.seed, without=chosen.without, tell=say, most_sweeps=chosen.sweeps)
+    result = run(
+        chosen.faults,
+        chosen.seed,
+        without=chosen.without,
+        nodes=nodes,
+        tell=say,
+        most_sweeps=chosen.sweeps,
+    )
     figures = figures_of(result)
     for line in result.findings.lines():
         say(line)
     say("  ".join(f"{name} {value}" for name, value in figures.items()))
     if not chosen.without:
         record = {
-            "benchmark": "chaos",
+            "benchmark": name,
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": read_host(),
             "versions": read_versions(),
@@ -37,7 +53,7 @@ def main() -> int:
             "findings": result.findings.lines(),
             "faults": result.faults,
         }
-        write_json(RESULTS / "chaos.json", record)
+        write_json(RESULTS / f"{name}.json", record)
     return 0 if result.clean else 1
 
 
@@ -53,6 +69,7 @@ def figures_of(result: Result) -> dict[str, float | int | None]:
         "attempts": result.attempts,
         "sweeps": result.sweeps,
         "trials": result.trials,
+        **({"fenced_max_s": round(max(result.fenced_s), 1)} if result.fenced_s else {}),
         "took_s": round(result.took_s),
     }
 

@@ -17,10 +17,13 @@ from typing import Any
 
 from tests.chaos.faults import Fault, Field, draw, empty_redis, set_clock
 from tests.chaos.load import Load
+from tests.chaos.node_faults import NODE_FAULTS
 from tests.chaos.witness import Findings, Witness
+from tests.system.nodes import NodeServer, nodes_setting
 from tests.system.server import FINAL, Prepared, Server, prepare_home
 
 DEVICES = "sim:8x80GiB"
+DEVICES_BESIDE_NODES = "sim:2x80GiB"
 RECOVER_WITHIN_S = 60.0
 DRAIN_WITHIN_S = 150.0
 LAST_WITHIN_S = 40.0
@@ -39,6 +42,7 @@ class Result:
     attempts: int = 0
     sweeps: int = 0
     trials: int = 0
+    fenced_s: list[float] = field(default_factory=list)  # until a server that stood still got no job any more
     took_s: float = 0.0
 
     @property
@@ -68,13 +72,19 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 
 @contextlib.contextmanager
 def server_under_load(
-    seed: int, without: Sequence[str] = (), *, prepared: Prepared | None = None, **load: Any
+    seed: int,
+    without: Sequence[str] = (),
+    *,
+    prepared: Prepared | None = None,
+    nodes: int = 0,
+    **load: Any,
 ) -> Iterator[Field]:
     """A running server of eight simulated GPUs with the witness looking; the load is not started.
 
     Args:
         without: the controls to switch off (sabotage/sitecustomize.py).
         prepared: a state folder as a first start leaves it, to copy, and a token for it.
+        nodes: further servers that join it through Ray; then each has two of the GPUs.
     """
     with small_disk() as (folder, mounted):
         home = folder / "berth"
@@ -89,17 +99,28 @@ def server_under_load(
             "PYTHONPATH": str(SABOTAGE),
             "BERTH_CHAOS_WITHOUT": ",".join(without),
             "BERTH_CHAOS_CLOCK": str(clock),
+            **(nodes_setting() if nodes else {}),
         }
-        server = Server(home, token, DEVICES, extra)
+        server = Server(home, token, DEVICES_BESIDE_NODES if nodes else DEVICES, extra)
         work = Load(server, random.Random(seed), **load)  # noqa: S311  # a seeded history, not a secret
-        witness = Witness(server, work)
+        others = [
+            NodeServer(server, Path(f"{folder}.node{number}"), f"node{number}", DEVICES_BESIDE_NODES)
+            for number in range(1, nodes + 1)
+        ]
+        witness = Witness(server, work, others)
         try:
             server.start()
+            for node in others:
+                node.join()
             witness.start()
-            yield Field(server, work, witness, random.Random(seed), clock, mounted)  # noqa: S311  # as above
+            chance = random.Random(seed)  # noqa: S311  # as above
+            yield Field(server, work, witness, chance, clock, mounted, others)
         finally:
             work.stop()
             witness.stop()
+            for node in others:
+                node.clean_up()
+                shutil.rmtree(node.home, ignore_errors=True)
             server.clean_up()
             clock.unlink(missing_ok=True)
 
@@ -111,6 +132,7 @@ def run(
     without: Sequence[str] = (),
     faults: Sequence[Fault] | None = None,
     prepared: Prepared | None = None,
+    nodes: int = 0,
     drain_within_s: float = DRAIN_WITHIN_S,
     tell: Callable[[str], None] = lambda line: None,
     **load: Any,
@@ -119,18 +141,21 @@ def run(
 
     Args:
         faults: these in this order, instead of ``count`` random ones.
+        nodes: further servers that join it through Ray, and are hurt as well.
     """
     began = time.monotonic()
     result = Result()
-    with server_under_load(seed, without, prepared=prepared, **load) as place:
+    more = NODE_FAULTS if nodes else ()
+    with server_under_load(seed, without, prepared=prepared, nodes=nodes, **load) as place:
         place.load.start()
         _wait(lambda: len(place.witness.steps()) >= min(2, place.load.width), 30)
-        for number, fault in enumerate(faults or draw(place, count), start=1):
+        for number, fault in enumerate(faults or draw(place, count, more), start=1):
             entry = inject(place, fault)
             result.faults.append(entry)
             tell(f"{number:4d}  {entry['what']}: {_say_recovery(entry['recovered_s'])}")
         drain(place, drain_within_s, last=empty_redis if faults is None else None)
         result.findings = place.witness.findings
+        result.fenced_s = place.fenced_s
         result.jobs = len(place.load.promises)
         result.sweeps = len(place.load.sweeps)
         result.trials = sum(" [" in each["name"] for each in place.witness.jobs.values())

@@ -10,12 +10,13 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.load import Load
 from tests.chaos.witness import Witness
+from tests.system.nodes import NodeServer
 from tests.system.server import COMMANDS, REPOSITORY, Server, kill
 
 SERVICES = (*COMMANDS, "redis")
@@ -34,20 +35,28 @@ class Field:
     random: random.Random
     clock: Path  # holds the seconds by which the server's clock is wrong
     small_disk: bool  # the home is on a file system of its own, which may be filled
+    nodes: Sequence[NodeServer] = ()  # other servers that joined it
+    fenced_s: list[float] = field(default_factory=list)  # until one that stood still got no job any more
     hit_at: float = 0.0  # monotonic; set by faults that hurt at once, however long they take to return
 
-    def victim(self, *, to_its_end: bool = False) -> str | None:
+    def victim(self, *, to_its_end: bool = False, here: bool = False) -> str | None:
         """A job that trains and has trained for a while; None where none does.
 
         Args:
             to_its_end: one that was promised its last step, so that an end before it is seen.
+            here: one on this server, where its files are.
         """
         steps = self.witness.steps()
-        running = sorted(job for job in self.witness.running if steps.get(job, 0) > CHECKPOINTED_AT)
+        known = self.witness.here if here else set(self.witness.running)
+        running = sorted(job for job in known if steps.get(job, 0) > CHECKPOINTED_AT)
         if to_its_end:
             promises = self.load.promises
             running = [job for job in running if job in promises and promises[job].total]
         return self.random.choice(running) if running else None
+
+    def supervisors(self, job: str) -> list[int]:
+        servers: tuple[Server | NodeServer, ...] = (self.server, *self.nodes)
+        return [pid for server in servers for pid in server.supervisors(job)]
 
     def hold(self, least_s: float, most_s: float) -> None:
         time.sleep(self.random.uniform(least_s, most_s))
@@ -76,19 +85,19 @@ def stop_service(field: Field) -> str:
 
 
 def kill_supervisor(field: Field) -> str:
-    job, pids = _of_victim(field, Server.supervisors)
+    job, pids = _of_victim(field, field.supervisors)
     kill(pids)
     return f"SIGKILL supervisor of {job}"
 
 
 def end_supervisor(field: Field) -> str:
-    job, pids = _of_victim(field, Server.supervisors)
+    job, pids = _of_victim(field, field.supervisors)
     kill(pids, signal.SIGTERM)
     return f"SIGTERM supervisor of {job}"
 
 
 def stop_supervisor(field: Field) -> str:
-    job, pids = _of_victim(field, Server.supervisors)
+    job, pids = _of_victim(field, field.supervisors)
     return _stop(field, pids, 6, f"supervisor of {job}")
 
 
@@ -103,20 +112,22 @@ def stop_nursery(field: Field) -> str:
 
 
 def kill_rank(field: Field) -> str:
-    job, ranks = _of_victim(field, Server.ranks)
+    job, ranks = _of_victim(field, field.server.ranks)
     kill(ranks[-1:])
     return f"SIGKILL rank {len(ranks) - 1} of {job}"
 
 
 def stop_rank(field: Field) -> str:
-    job, ranks = _of_victim(field, Server.ranks)
+    job, ranks = _of_victim(field, field.server.ranks)
     return _stop(field, ranks, 4, f"ranks of {job}")
 
 
-def _of_victim(field: Field, find: Callable[[Server, str], list[int]]) -> tuple[str | None, list[int]]:
+def _of_victim(
+    field: Field, find: Callable[[str], list[int]], *, here: bool = False
+) -> tuple[str | None, list[int]]:
     """A job that trains, and some of its processes; nobody where none does."""
-    job = field.victim()
-    return job, find(field.server, job) if job else []
+    job = field.victim(here=here)
+    return job, find(job) if job else []
 
 
 def _stop(field: Field, pids: list[int], most_s: float, whom: str) -> str:
@@ -213,7 +224,9 @@ def flip_bit(field: Field) -> str:
 
 def corrupt(field: Field, how: str) -> str:
     """The newest generation is damaged, the script's own file torn, and the rank dies."""
-    job, ranks = _of_victim(field, Server.ranks)
+    job, ranks = _of_victim(field, field.server.ranks, here=True)
+    if job is None:
+        return "no checkpoint damaged: nothing trains here"
     kill(ranks, signal.SIGSTOP)  # it must not write another meanwhile
     time.sleep(1.5)  # the keeper takes what lies there, if it has not yet
     folder = field.server.home / "jobs" / str(job)
@@ -267,7 +280,7 @@ def set_clock(path: Path, offset_s: int) -> None:
 
 def plant_old_record(field: Field) -> str:
     """The exit record of another attempt lies where this one's belongs: it must not end it."""
-    job = field.victim(to_its_end=True)
+    job = field.victim(to_its_end=True, here=True)
     if job is not None:
         number = max(field.witness.running.get(job, {1}))
         record = {
@@ -380,9 +393,10 @@ FAULTS: tuple[tuple[int, Fault], ...] = (
 )
 
 
-def draw(field: Field, count: int) -> list[Fault]:
+def draw(field: Field, count: int, more: Sequence[tuple[int, Fault]] = ()) -> list[Fault]:
     """The faults of a campaign in their order: each kind once if there is room, then by weight."""
-    possible = [(weight, fault) for weight, fault in FAULTS if fault is not fill_disk or field.small_disk]
+    known = (*FAULTS, *more)
+    possible = [(weight, fault) for weight, fault in known if fault is not fill_disk or field.small_disk]
     kinds = [fault for _, fault in possible]
     field.random.shuffle(kinds)
     rest = field.random.choices(

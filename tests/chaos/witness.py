@@ -4,11 +4,13 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.load import GRACE_S, TRIALS, Load
+from tests.system.nodes import NodeServer
 from tests.system.server import FINAL, Server, processes
 from tests.system.trainings import INTERVAL
 
@@ -16,6 +18,7 @@ LOOK_EVERY_S = 0.4
 DOUBLED_AFTER_S = 1.0  # two looks at one instant are never quite one instant
 ORPHANED_AFTER_S = GRACE_S + 10
 GHOST_AFTER_S = 10.0
+FENCED_WITHIN_S = 15.0  # another server that stands still
 PROMISED_REFUSALS = frozenset({503, 507})  # while the database or the disk is not there
 
 
@@ -41,12 +44,19 @@ class Findings:
 class Witness:
     """Looks a few times a second until it is stopped."""
 
-    def __init__(self, server: Server, load: Load) -> None:
+    def __init__(self, server: Server, load: Load, nodes: Sequence[NodeServer] = ()) -> None:
+        """
+        Args:
+            nodes: other servers, whose jobs are looked at, too.
+        """
         self.findings = Findings()
         self.jobs: dict[str, dict[str, Any]] = {}  # as the newest answer shows them
         self.looks = 0  # that were answered
         self.running: dict[str, set[int]] = {}  # attempts with processes, by job
-        self._server, self._load = server, load
+        self.here: set[str] = set()  # those of them on the first server
+        self._server, self._load, self._nodes = server, load, nodes
+        # A server that stands still is found out after fifteen seconds.
+        self._ghost_after_s = GHOST_AFTER_S + (FENCED_WITHIN_S if nodes else 0)
         self._since: dict[Hashable, float] = {}
         self._told: set[Hashable] = set()
         self._stopping = threading.Event()
@@ -77,7 +87,8 @@ class Witness:
 
     def look(self) -> None:
         """One look at processes and jobs; OSError where the server does not answer."""
-        self.running = find_attempts(self._server)
+        self.here = set(find_attempts([self._server.home]))
+        self.running = find_attempts(self._folders())
         for job, attempts in self.running.items():
             self._mind(len(attempts) > 1, DOUBLED_AFTER_S, "doubled", job, f"attempts {sorted(attempts)} run")
         status, answer = self._server.call("GET", "/jobs?limit=500", timeout_s=8)
@@ -95,7 +106,7 @@ class Witness:
                 idle and processes_left, ORPHANED_AFTER_S, "orphans", job, f"{state}, but its processes run"
             )
             gone = state == "running" and not processes_left and job not in supervised
-            self._mind(gone, GHOST_AFTER_S, "ghosts", job, "shown as running, but no process is there")
+            self._mind(gone, self._ghost_after_s, "ghosts", job, "shown as running, but no process is there")
         self._look_at_devices()
         self.looks += 1
 
@@ -116,15 +127,21 @@ class Witness:
                 ended = job in self.jobs and self.jobs[job]["state"] in FINAL
                 held.add((device["id"], job))
                 what = f"{device['label']} is held for it after its end"
-                self._mind(ended, GHOST_AFTER_S, "ghosts", job, what)
+                self._mind(ended, self._ghost_after_s, "ghosts", job, what)
 
     def _supervised(self) -> set[str]:
-        found = set()
-        jobs = f"{self._server.home}/jobs/"
-        for _, command, _ in processes():
-            if "supervisor/__main__.py" in command and jobs in command:
-                found.add(command.partition(jobs)[2].partition("/")[0])
-        return found
+        marks = [f"{folder}/jobs/" for folder in self._folders()]
+        commands = [command for _, command, _ in processes() if "supervisor/__main__.py" in command]
+        return {
+            command.partition(mark)[2].partition("/")[0]
+            for command in commands
+            for mark in marks
+            if mark in command
+        }
+
+    def _folders(self) -> list[Path]:
+        """The folders whose ``jobs`` hold those of each server."""
+        return [self._server.home, *(node.state for node in self._nodes)]
 
     def _mind(self, seen: bool, after_s: float, kind: str, job: str, what: str) -> None:
         """Note something once it has been seen for longer than it may last."""
@@ -169,7 +186,7 @@ class Witness:
                 self._judge_steps(job, promise.total, shown)
         for sweep in self._load.sweeps:
             self._judge_sweep(sweep)
-        for job, attempts in find_attempts(self._server).items():
+        for job, attempts in find_attempts(self._folders()).items():
             self.findings.orphans.append(f"{job}: attempts {sorted(attempts)} still run at the end")
 
     def _judge_sweep(self, sweep: str) -> None:
@@ -210,14 +227,18 @@ class Witness:
             reached = max([reached, *(int(step) for step in re.findall(r"^step (\d+)", log, re.MULTILINE))])
 
 
-def find_attempts(server: Server) -> dict[str, set[int]]:
-    """The attempts of each job that have living processes."""
+def find_attempts(folders: Sequence[Path]) -> dict[str, set[int]]:
+    """The attempts of each job that have living processes.
+
+    Args:
+        folders: of the servers; their jobs are below ``jobs``.
+    """
     found: dict[str, set[int]] = defaultdict(set)
-    mark = f"BERTH_ATTEMPT_FOLDER={server.home}/jobs/"
+    marks = [f"BERTH_ATTEMPT_FOLDER={folder}/jobs/" for folder in folders]
     for _, _, environ in processes():
         for entry in environ:
-            if entry.startswith(mark):
-                job, _, number = entry[len(mark) :].partition("/attempts/")
-                if number.isdigit():
+            for mark in marks:
+                job, _, number = entry.removeprefix(mark).partition("/attempts/")
+                if entry.startswith(mark) and number.isdigit():
                     found[job].add(int(number))
     return dict(found)

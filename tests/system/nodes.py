@@ -49,16 +49,20 @@ class NodeServer:
         finally:
             self.clean_up()
 
-    def wait_for_devices(self, health: str) -> None:
-        def are_there() -> bool:
-            devices = [each for each in self.head.get("/devices")["results"] if each["node"] == self.name]
-            return bool(devices) and {each["health"] for each in devices} == {health}
+    def health(self) -> set[str]:
+        """Of its devices, as the first server shows them."""
+        return {each["health"] for each in self.head.get("/devices")["results"] if each["node"] == self.name}
 
-        wait_until(are_there, message=self.logs, every_s=0.1)
+    def wait_for_devices(self, health: str) -> None:
+        wait_until(lambda: self.health() == {health}, message=self.logs, every_s=0.1)
+
+    @property
+    def state(self) -> Path:
+        """The folder here with what the first server's jobs have."""
+        return folder_of_jobs(self.home, (self.head.home / "nodes" / "token").read_text())
 
     def folder(self, job_id: str, attempt: int = 1) -> Path:
-        token = (self.head.home / "nodes" / "token").read_text()
-        return folder_of_jobs(self.home, token) / "jobs" / job_id / "attempts" / str(attempt)
+        return self.state / "jobs" / job_id / "attempts" / str(attempt)
 
     def members(self, job_id: str) -> list[int]:
         """Every process of a job that runs here, bubblewrap and torchrun too; not its supervisor."""
