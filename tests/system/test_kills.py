@@ -36,6 +36,13 @@ else:
         time.sleep(60)
 """
 
+WAITS = """
+import os, pathlib, time
+print("on", flush=True)
+while not pathlib.Path(os.environ["BERTH_OUTPUT_DIR"], "ends").exists():
+    time.sleep(0.1)
+"""
+
 # A format that does not show whether it is whole; each save is renamed into place.
 COUNTER = """
 import os, time
@@ -171,7 +178,7 @@ def _saved(finished: Path) -> list[int]:
 
 
 def test_f15_a_stopped_supervisor_is_unknown_until_it_goes_on(server: Server) -> None:
-    job = server.submit("import time\nprint('on', flush=True)\ntime.sleep(33)\n")
+    job = server.submit(WAITS)
     server.wait_for_line(job, "on")
     (supervisor,) = server.supervisors(job)
 
@@ -182,6 +189,7 @@ def test_f15_a_stopped_supervisor_is_unknown_until_it_goes_on(server: Server) ->
 
     assert healths == ["fenced"]
     server.wait_for_state(job, "running")
+    (server.folder(job) / "output" / "ends").touch()
     assert server.wait_for_end(job)["state"] == "succeeded"
     assert len(server.attempts(job)) == 1
     assert {device["health"] for device in server.get("/devices")["results"]} == {"ok"}
