@@ -172,7 +172,10 @@ async def _through(
     except upstream.NotListening:
         await desk.lose(replica)
         raise Refused(503, "gone", "The replica has just ended; ask again.", retry_s=1) from None
-    headers = headings.to_program(scope["headers"], _HOST, "http")
+    headers = [
+        *headings.to_program(scope["headers"], _HOST, scope["scheme"]),
+        *_public_address(scope, send.base),
+    ]
     chunked = bool(headings.values(scope["headers"], b"transfer-encoding"))
     exchange = plain.Exchange(body, send, PREFIX)
     try:
@@ -184,6 +187,13 @@ async def _through(
             raise why from None
         # The server ends the connection, so that the caller sees an incomplete answer.
         logger.warning("An answer of %s broke off: %s", desk.service.name, why.sentence)
+
+
+def _public_address(scope: Scope, base: bytes) -> Headers:
+    """Where callers reach the program, for addresses in its answers: what its framework's proxy middleware reads."""
+    hosts = headings.values(scope["headers"], b"host")
+    named = [(b"x-forwarded-host", hosts[0])] if len(hosts) == 1 else []
+    return [*named, (b"x-forwarded-prefix", base)]
 
 
 def _why_not(error: Exception, left_s: float) -> Refused:

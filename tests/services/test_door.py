@@ -151,6 +151,24 @@ def test_redirect_of_a_program_leads_back_to_the_service(
     assert caller_of(service).get("predict/").headers["location"] == told
 
 
+def test_program_is_told_where_its_callers_reach_it(
+    make_service, make_replica, make_program, caller_of, door
+):
+    service = make_service(deadline_s=PATIENCE_S)
+    program = make_program(make_replica(service), b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    caller_of(service).get("", headers={"X-Forwarded-Host": "evil.example", "X-Forwarded-Prefix": "/x"})
+
+    told = [
+        line for line in program.heads[0].decode().splitlines() if line.lower().startswith("x-forwarded-")
+    ]
+    assert sorted(told) == [
+        f"x-forwarded-host: {door.removeprefix('http://')}",
+        "x-forwarded-prefix: /serve/digits",
+        "x-forwarded-proto: http",
+    ]
+
+
 def test_replica_whose_queue_is_full_is_waited_for(make_service, make_replica, caller_of, home):
     service = make_service(deadline_s=PATIENCE_S)
     path = home.job(make_replica(service).job_id).attempt(1).session_socket
