@@ -22,6 +22,9 @@ from orchestrator.nodes.port import LocalPort, Port
 NAMESPACE = "berth"
 ANSWERS_WITHIN_S = 10.0
 KEPT_SESSIONS = 3
+# A file with the address of the last head. Where it is there, a new head refuses to start as long as any node on this
+# machine still names this address; without it only the port decides.
+LAST_ADDRESS = "ray_current_cluster"
 PREFIX = "berth-node-"  # of the resource that only one node has
 NAME, HOME, DEVICES, SLOTS = "BERTH_NODE_NAME", "BERTH_NODE_HOME", "BERTH_NODE_DEVICES", "BERTH_NODE_SLOTS"
 ADDRESS, DATA = "BERTH_NODE_ADDRESS", "BERTH_NODE_DATA"

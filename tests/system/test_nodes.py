@@ -2,13 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.system.nodes import NodeServer
+from tests.system.nodes import NodeServer, nodes_setting
 from tests.system.server import REPOSITORY, Server, alive, kill
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,19 @@ def test_job_goes_on_while_a_part_between_the_servers_is_killed(head, second, pa
     second.wait_for_devices("ok")
 
 
+def test_first_server_starts_again_while_a_node_still_looks_for_it(head, second):
+    job = head.submit(COUNT, gpus=2, args=["150"])
+    head.wait_for_line(job, "step 3 ")
+
+    head.kill_everything()
+    assert second.ray()
+    head.start()
+
+    ended = head.wait_for_end(job)
+    assert (ended["state"], len(head.attempts(job))) == ("succeeded", 1), (ended, second.logs())
+    second.wait_for_devices("ok")
+
+
 def test_silent_server_gets_no_job_and_its_own_is_followed_again_when_it_answers(head, second):
     job = head.submit(COUNT, gpus=2, args=["400"])
     head.wait_for_line(job, "step 3 ")
@@ -129,6 +143,16 @@ def test_job_of_a_server_that_was_given_up_runs_once_when_it_comes_back(head, se
     assert not alive(given_up)
     head.post(f"/jobs/{job}/cancel")
     head.wait_for_end(job)
+
+
+def test_server_runs_its_own_jobs_where_others_cannot_join_it(make_server):
+    setting = nodes_setting()
+    address, _, port = setting["BERTH_NODES"].rpartition(":")
+    with socket.create_server((address, int(port))):
+        server = make_server("cpu:1", setting).start()
+
+        assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
+        server.wait_until(lambda: "ray ended" in (server.home / "up.log").read_text())
 
 
 def test_server_with_a_wrong_token_is_refused_with_a_sentence(head, second, tmp_path):

@@ -9,13 +9,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orchestrator.agent.stopping import StopRequest, on_signals
-from orchestrator.nodes import ray_cluster
 from orchestrator.server.operation.services import (
     ENDED_AT_START_S,
     CannotStart,
     Services,
     put_redis_aside,
-    ray_command,
+    ray_service,
     redis_command,
     web_command,
     worker_command,
@@ -46,8 +45,10 @@ class Command(BaseCommand):
                 case "ray":
                     if environment.nodes is None:
                         raise CommandError("BERTH_NODES is not set, so no other server can join this one.")
-                    command = ray_command(environment, *environment.nodes)
-                    os.environ.update(ray_cluster.environment(environment.home.nodes / "token"))
+                    ray = ray_service(environment, *environment.nodes)
+                    ray.forget()
+                    os.environ.update(ray.variables)
+                    command = list(ray.command)
                 case _:
                     command = redis_command(environment)
                     self._try_redis(command)

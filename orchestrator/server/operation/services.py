@@ -49,6 +49,8 @@ class Service:
     name: str
     command: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
+    is_needed: bool = True  # the server does not start without it
+    forgets: Path | None = None  # a file that must not be there when it starts
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = 0.2
@@ -63,6 +65,7 @@ class Service:
         try:
             home.logs.mkdir(parents=True, exist_ok=True)
             home.services.mkdir(mode=0o700, exist_ok=True)
+            self.forget()
             with open_log(home.logs / f"{self.name}.log") as log:
                 self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
                     self.command,
@@ -77,6 +80,15 @@ class Service:
         except (OSError, subprocess.SubprocessError) as error:
             raise CannotStart(f"{self.name} cannot be started: {error}") from error
         self.started_at = time.monotonic()
+
+    def forget(self) -> None:
+        """Remove what an earlier process left and this one must not find.
+
+        Raises:
+            OSError
+        """
+        if self.forgets is not None:
+            self.forgets.unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End the process and all that it started, but for what left its tree, as supervisors do."""
@@ -177,7 +189,7 @@ class Services:
         deadline = time.monotonic() + limit_s
         while not ready():
             for service in self.all:
-                if not service.alive:
+                if service.is_needed and not service.alive:
                     raise CannotStart(f"{service.name} exited at its start. Log: {self._log(service)}")
             if time.monotonic() > deadline:
                 raise CannotStart(
@@ -323,24 +335,21 @@ def _embedded_redis() -> str:
 
 
 def node_services(environment: Environment, host: str, port: int) -> list[Service]:
-    """Ray's head, which other servers join, and the links to them.
+    """Ray's head, which other servers join, and the links to them; without these the jobs of this server run.
 
     Raises:
-        CannotStart: Ray is not installed here.
+        CannotStart: Ray is not installed here, or somebody else has made the folder of its sockets.
     """
     if importlib.util.find_spec("ray") is None:
         raise CannotStart(
             "BERTH_NODES is set, and Ray is not installed: install Berth with its extra `nodes`."
         )
-    variables = ray_cluster.environment(environment.home.nodes / "token")
-    return [
-        Service("ray", ray_command(environment, host, port), variables=variables),
-        Service("links", [sys.executable, "-m", "orchestrator.management", "links"]),
-    ]
+    links = [sys.executable, "-m", "orchestrator.management", "links"]
+    return [ray_service(environment, host, port), Service("links", links, is_needed=False)]
 
 
-def ray_command(environment: Environment, host: str, port: int) -> list[str]:
-    """The command of Ray's head; makes the token that others join with.
+def ray_service(environment: Environment, host: str, port: int) -> Service:
+    """Ray's head; makes the token that others join with.
 
     Raises:
         CannotStart: somebody else has made the folder of its sockets.
@@ -351,7 +360,13 @@ def ray_command(environment: Environment, host: str, port: int) -> list[str]:
         folder = ray_cluster.short_folder(home.root)
     except ray_cluster.NoRay as error:
         raise CannotStart(str(error)) from None
-    return ray_cluster.head_command(ray_cluster.Address(host, port), folder)
+    return Service(
+        "ray",
+        ray_cluster.head_command(ray_cluster.Address(host, port), folder),
+        ray_cluster.environment(home.nodes / "token"),
+        is_needed=False,
+        forgets=folder / ray_cluster.LAST_ADDRESS,
+    )
 
 
 def worker_command() -> list[str]:
