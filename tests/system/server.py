@@ -399,11 +399,14 @@ class Server:
         """The pids of one of our services, children included, parents first."""
         if name == "redis":  # it writes a title over its command line and environment
             return [pid for pid, _, _ in processes() if _folder_of(pid) == self.home / "redis"]
-        return sorted(
+        found = [
             pid
             for pid, command, environ in processes()
             if {**COMMANDS, **NODE_COMMANDS}[name] in command and f"BERTH_HOME={self.home}" in environ
-        )
+        ]
+        return sorted(
+            found, key=lambda pid: (started_ticks(pid), pid)
+        )  # pids begin again at the kernel's largest
 
     def kill_service(self, name: str, number: int = signal.SIGKILL, *, tree: bool = False) -> list[int]:
         """Signal a service, and wait until another one answers in its place."""
@@ -459,6 +462,14 @@ def parent(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None
+
+
+def started_ticks(pid: int) -> int:
+    """When a process started, by the kernel's clock; 0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def alive(pids: Iterable[int]) -> list[int]:
