@@ -3,6 +3,7 @@
 Ray without a token lets everybody on the network run programs, so it is never started without one.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -12,6 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from orchestrator.nodes.port import LocalPort, Port
 NAMESPACE = "berth"
 ANSWERS_WITHIN_S = 10.0
 KEPT_SESSIONS = 3
+QUIET_AFTER_S = 86_400.0
 # A file with the address of the last head. Where it is there, a new head refuses to start as long as any node on this
 # machine still names this address; without it only the port decides.
 LAST_ADDRESS = "ray_current_cluster"
@@ -128,10 +131,23 @@ def short_folder(home: Path) -> Path:
 
 
 def _clear_sessions(folder: Path) -> None:
-    """Remove the logs of earlier starts but the newest: Ray begins another folder at each, and removes none."""
+    """Remove the logs of earlier starts but the newest: Ray begins another folder at each, and removes none.
+
+    What was written to within a day may be in use: by a node of this state folder that joined another server.
+    """
     sessions = sorted(path for path in folder.glob("session_*") if not path.is_symlink())
     for old in sessions[:-KEPT_SESSIONS]:
-        shutil.rmtree(old, ignore_errors=True)
+        if time.time() - _written_at(old) > QUIET_AFTER_S:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _written_at(session: Path) -> float:
+    """When a file of a session's logs was changed last; Ray writes to some each minute."""
+    times = []
+    for path in (session, *session.glob("logs/*")):
+        with contextlib.suppress(OSError):  # it went just now
+            times.append(path.lstat().st_mtime)
+    return max(times, default=0.0)
 
 
 class PortHere(LocalPort):

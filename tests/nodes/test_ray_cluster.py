@@ -1,5 +1,6 @@
 """What Ray is started with."""
 
+import os
 import tempfile
 
 import pytest
@@ -64,15 +65,20 @@ def test_jobs_of_another_server_lie_apart_from_our_own_and_from_those_of_a_third
     assert ray_cluster.folder_of_jobs(tmp_path, "one\n") in folders
 
 
-def test_logs_of_early_starts_are_removed(tmp_path):
+def test_logs_of_early_starts_are_removed_unless_they_are_still_written(tmp_path):
     folder = ray_cluster.short_folder(tmp_path / "home")
     for number in range(1, 6):
-        (folder / f"session_2026-11-0{number}" / "logs").mkdir(parents=True)
+        log = folder / f"session_2026-11-0{number}" / "logs" / "raylet.out"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        if number != 2:
+            for path in (log, log.parent.parent):
+                os.utime(path, (0, 0))
     (folder / "session_latest").symlink_to("session_2026-11-05")
 
     ray_cluster.short_folder(tmp_path / "home")
 
     assert sorted(path.name for path in folder.iterdir()) == [
-        *(f"session_2026-11-0{number}" for number in (3, 4, 5)),
+        *(f"session_2026-11-0{number}" for number in (2, 3, 4, 5)),
         "session_latest",
     ]
