@@ -10,7 +10,7 @@ def _words(text: str) -> frozenset[str]:
 # If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps num_timesteps timesteps")
 STEPS = _words("step step_i steps_done schritt étape etape paso 步数 步骤 步 스텝 ステップ шаг")
-ITERATIONS = _words("iter iteration itr it update itération iteración iteracion 迭代 迭代次数 итерация")
+ITERATIONS = _words("iter iteration itr it update tick itération iteración iteracion 迭代 迭代次数 итерация")
 BATCHES = _words("batch minibatch batch_idx batch_id lote 批次 배치 バッチ батч")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
 EPOCHS = _words("epoch ep epoche époque epoque época epoca 轮次 轮 輪 輪次 에포크 에폭 エポック эпоха")
@@ -84,7 +84,7 @@ MEASURES |= _words(
     "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
 )
 MEASURES |= _words(
-    "inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa ndcg mrr hr@1 hr@5 hr@10 hr@20 hit@1 hit@5 hit@10 hit@20"
+    "kimg inertia fitness objective objf precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa ndcg mrr hr@1 hr@5 hr@10 hr@20 hit@1 hit@5 hit@10 hit@20"
 )
 MEASURES |= _words("verlust genauigkeit fehler fehlerrate belohnung")
 _FOREIGN_MEASURES = _words("perte précision exactitude pérdida perdida precisión exactitud perda precisão")
