@@ -3,10 +3,12 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from orchestrator.agent import lock
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
@@ -456,3 +459,21 @@ def test_i17_what_a_job_put_in_the_place_of_its_log_holds_up_nobody(sound_job, m
 
 def numbers_of(number: str) -> list[str]:
     return [each for each in numbers() if each == number]
+
+
+@pytest.mark.code("F69")
+def test_f69_a_server_that_others_cannot_join_is_told_while_it_runs(settings, home):
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        address = ray.getsockname()
+        settings.ENVIRONMENT = replace(settings.ENVIRONMENT, nodes=address)
+        with lock.held(home):
+            assert numbers() == []
+    assert numbers() == []  # nothing runs
+
+    with lock.held(home):
+        (finding,) = doctor.examine()
+
+    assert finding.number == "F69"
+    assert finding.sentence.startswith(
+        f"Other servers cannot join: Ray does not answer at 127.0.0.1:{address[1]}"
+    )

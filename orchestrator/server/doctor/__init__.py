@@ -37,6 +37,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     processes.check_reaping,
     processes.check_agent,
     processes.check_sessions_port,
+    processes.check_ray,
     machine.check_sandbox,
     machine.check_torch,
     machine.check_home,

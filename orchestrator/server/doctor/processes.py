@@ -1,6 +1,7 @@
 """Processes of jobs, and the agent."""
 
 import os
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from orchestrator.supervisor.watch.stalls import find_stopped
 
 PATIENCE = timedelta(seconds=10)  # beyond the grace period
 STOP_WITHIN_S = 15.0
+RAY_ANSWERS_WITHIN_S = 2.0
 POLICY = "policy"
 
 
@@ -103,6 +105,22 @@ def check_sessions_port() -> Iterator[Finding]:
     """Browsers reach sessions."""
     if sentence := port_problem(settings.HOME.services):
         yield Finding("F69", sentence)
+
+
+def check_ray() -> Iterator[Finding]:
+    """Where others may join this server, Ray listens for them as long as the agent works."""
+    address = settings.ENVIRONMENT.nodes
+    if address is None or lock.holder(settings.HOME) is None:
+        return
+    try:
+        socket.create_connection(address, timeout=RAY_ANSWERS_WITHIN_S).close()
+    except OSError as error:
+        host, port = address
+        yield Finding(
+            "F69",
+            f"Other servers cannot join: Ray does not answer at {host}:{port} ({error.strerror or error}). "
+            f"What it says is in {settings.HOME.logs / 'ray.log'}; BERTH_NODES names another port.",
+        )
 
 
 def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:
