@@ -1,5 +1,6 @@
 """Archives of data, as a stranger may have made them."""
 
+import errno
 import io
 import os
 import tarfile
@@ -84,6 +85,23 @@ def test_links_become_the_files_that_they_lead_to(unpack, make):
 
 def test_hard_link_of_a_tar_is_a_file(unpack):
     assert unpack(make_tar([("x/a", b"a"), ("y/b", "x/a")], hard=True)) == {"x/a": b"a", "y/b": b"a"}
+
+
+def test_file_with_more_names_than_its_file_system_allows_is_copied(unpack, monkeypatch, tmp_path):
+    link = os.link
+
+    def link_as_ext4(source: Path, target: Path) -> None:
+        if source.stat().st_nlink >= 3:
+            raise OSError(errno.EMLINK, "Too many links")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_as_ext4)
+    names = [f"b{number}" for number in range(7)]
+
+    found = unpack(make_tar([("a", b"a"), *((name, "a") for name in names)], hard=True))
+
+    assert found == dict.fromkeys(["a", *names], b"a")
+    assert len({(tmp_path / "to" / name).stat().st_ino for name in found}) == 3
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ lead to, and nothing is written outside the folder.
 """
 
 import bisect
+import errno
 import hashlib
 import itertools
 import lzma
 import os
 import posixpath
+import shutil
 import tarfile
 import zipfile
 import zlib
@@ -52,6 +54,7 @@ class Unpacking:
     most_files: int
     files: dict[str, Unpacked] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)  # of files with as many names as they may have
     size_bytes: int = 0
 
     def take(self, archive: Path) -> list[Unpacked]:
@@ -121,9 +124,7 @@ class Unpacking:
         with _new_file(self.target / path) as file:
             while chunk := content.read(READ_BYTES):
                 size_bytes += len(chunk)
-                if self.size_bytes + size_bytes > self.most_bytes:
-                    words = f"Unpacked it has more than the {self.most_bytes:,} bytes that there is room for."
-                    raise CannotFetch("quota", words)
+                self._check_room(size_bytes)
                 file.write(chunk)
                 digest.update(chunk)
         self.size_bytes += size_bytes
@@ -157,9 +158,23 @@ class Unpacking:
             return
         self._check_count()
         (self.target / place).parent.mkdir(parents=True, exist_ok=True)
-        os.link(self.target / source, self.target / place)
         found = self.files[source]
+        origin = self.target / self.copies.get(source, source)
+        try:
+            os.link(origin, self.target / place)
+        except OSError as error:
+            if error.errno != errno.EMLINK:  # ext4 gives a file 65,000 names; then another copy of it goes on
+                raise
+            self._check_room(found.size_bytes)
+            shutil.copyfile(origin, self.target / place)
+            self.size_bytes += found.size_bytes
+            self.copies[source] = place
         self.files[place] = Unpacked(place, found.size_bytes, found.sha256)
+
+    def _check_room(self, more_bytes: int) -> None:
+        if self.size_bytes + more_bytes > self.most_bytes:
+            words = f"Unpacked it has more than the {self.most_bytes:,} bytes that there is room for."
+            raise CannotFetch("quota", words)
 
     def _check_count(self, more: int = 0) -> None:
         if len(self.files) + more >= self.most_files:
