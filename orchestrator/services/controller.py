@@ -229,10 +229,21 @@ def _replace_old(service: Service, now: datetime) -> None:
 
 
 def _replaced(service: Service, rows: list[ServiceReplica], now: datetime) -> list[ServiceReplica]:
-    """The replicas of older revisions that are not needed any more, oldest first: the newer ones count first."""
-    old = [each for each in rows if each.revision < service.revision]
-    missing = max(0, _target(service, now) - len(_answering(service, rows)))
-    return old[: max(0, len(old) - missing)]
+    """The replicas of older revisions that go now: one for each newer one that answers, and what is beyond the target.
+
+    None goes before a newer one answers, unless nobody asks the service; those that do not answer go first.
+    """
+    old = sorted((each for each in rows if each.revision < service.revision), key=is_serving)
+    target, answering = _target(service, now), _answering(service, rows)
+    if target == 0:
+        return old
+    if not old or not answering:
+        return []
+    began = min(each.ready_at or now for each in answering)
+    older = ServiceReplica.objects.filter(service=service, revision__lt=service.revision)
+    gone = older.filter(retired_at__gte=began).count()
+    missing = max(0, target - len(answering))
+    return old[: max(0, len(answering) - gone, len(old) - missing)]
 
 
 def _answering(service: Service, rows: list[ServiceReplica]) -> list[ServiceReplica]:

@@ -36,7 +36,6 @@ STARTS_WITHIN_S = 600.0  # the wait of a request without a deadline of its own f
 LONGEST_QUERY_BYTES = 16 * 1024
 AHEAD_BYTES = 64 * 1024  # of a body, kept before its turn; thousands may wait
 _HOST = "service"  # as which programs are asked
-_OWN_HOST = re.compile(rb"^https?://service(?=/)")
 _TARGET = re.compile(r"/serve/([a-z0-9-]{1,64})(/.*)")
 
 
@@ -63,6 +62,7 @@ class ServicesDoor:
         try:
             name, target = _target(scope)
             told.base = f"{PREFIX}{name}".encode()
+            told.hosts = headings.values(scope["headers"], b"host")
             desk = await self._desks.of(name, _key(scope["headers"]))
             if desk is not None:
                 await desk.look()
@@ -283,6 +283,7 @@ class _Told:
     def __init__(self, send: Send) -> None:
         self._send, self.status, self.is_complete = send, 0, False
         self.base = b""  # of the service's addresses, which its program does not know
+        self.hosts: list[bytes] = []  # as which its callers reach it
 
     async def __call__(self, event: Event) -> None:
         if event["type"] == "http.response.start":
@@ -301,10 +302,19 @@ class _Told:
 
         A program may have been given its address (``--root-path /serve/NAME`` of uvicorn), which then stands in it.
         """
-        path = _OWN_HOST.sub(b"", location)
+        path = self._own_path(location)
         if not path.startswith(b"/") or path.startswith(b"//"):
             return location
         return path if path.startswith(self.base + b"/") else self.base + path
+
+    def _own_path(self, location: bytes) -> bytes:
+        """The path of an address below the name as which the program is asked, or its callers' name for this server."""
+        scheme, mark, rest = location.partition(b"://")
+        host, slash, path = rest.partition(b"/")
+        is_public = host in self.hosts and not (slash + path).startswith(PREFIX.encode())
+        if mark and slash and scheme in (b"http", b"https") and (host == _HOST.encode() or is_public):
+            return slash + path
+        return location
 
 
 _NEVER = frozenset([b"set-cookie", b"content-security-policy", b"x-content-type-options", b"server"])

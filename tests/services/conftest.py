@@ -4,11 +4,13 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
+from django.utils import timezone
 
 from orchestrator.models import JobState, Service, ServiceReplica
 from orchestrator.server.protocols import BoundedHttp
@@ -25,6 +27,8 @@ def make_replica(make_attempt) -> Callable[..., ServiceReplica]:
     def make(service: Service, **fields: object) -> ServiceReplica:
         attempt = make_attempt(state=JobState.RUNNING)
         given = {"revision": service.revision, "ready_attempt": attempt.number, **fields}
+        if given["ready_attempt"]:
+            given.setdefault("ready_at", timezone.now() - timedelta(minutes=1))
         return ServiceReplica.objects.create(service=service, job=attempt.job, **given)
 
     return make

@@ -112,6 +112,35 @@ def test_an_update_keeps_as_many_replicas_at_work_as_are_asked_for(make_service,
     assert controller.ready_replicas(service) == new
 
 
+def test_the_replica_that_answers_stays_until_one_of_the_newest_code_does(make_service, make_replica, now):
+    service = make_service(revision=3, asked_at=now, wanted=1)
+    first = make_replica(service, revision=1)
+    hanging, newest = (
+        make_replica(service, revision=2, ready_attempt=0),
+        make_replica(service, ready_attempt=0),
+    )
+
+    advance(service, now, 0, 1)
+    assert controller.ready_replicas(service) == [first]
+    assert hanging in controller.open_replicas(service)
+
+    ServiceReplica.objects.filter(pk=newest.pk).update(ready_attempt=1, ready_at=now)
+    advance(service, now, 2)
+    assert controller.open_replicas(service) == [newest]
+
+
+def test_an_old_replica_leaves_its_device_to_a_new_one_although_more_are_asked_for(
+    make_service, make_replica, now
+):
+    service = make_service(revision=2, asked_at=now, wanted=2, max_replicas=2)
+    make_replica(service, revision=1)
+    new = [make_replica(service, ready_attempt=ready) for ready in (1, 0)]  # the other one waits for a device
+
+    advance(service, now, 1)
+
+    assert controller.open_replicas(service) == new
+
+
 def test_a_service_that_cannot_be_kept_leaves_the_others_alone(
     make_service, make_device, store_script, monkeypatch
 ):

@@ -139,6 +139,12 @@ def test_callers_who_left_do_not_say_how_long_an_answer_takes(
         ("//other.example/x", "//other.example/x"),
         ("https://other.example/x", "https://other.example/x"),
         ("http://service.example/x", "http://service.example/x"),
+        (
+            "http://gpu-box/login",
+            "/serve/digits/login",
+        ),  # of one that knows its callers' host, but not its prefix
+        ("http://gpu-box/serve/digits/login", "http://gpu-box/serve/digits/login"),
+        ("http://gpu-box/serve/words/login", "http://gpu-box/serve/words/login"),
     ],
 )
 def test_redirect_of_a_program_leads_back_to_the_service(
@@ -148,7 +154,9 @@ def test_redirect_of_a_program_leads_back_to_the_service(
     head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {given}\r\nContent-Length: 0\r\n\r\n"
     make_program(make_replica(service), head.encode())
 
-    assert caller_of(service).get("predict/").headers["location"] == told
+    answer = caller_of(service).get("predict/", headers={"Host": "gpu-box"})
+
+    assert answer.headers["location"] == told
 
 
 def test_program_is_told_where_its_callers_reach_it(
