@@ -126,13 +126,14 @@ def test_requirements_are_read_as_pip_reads_them():
     )
 
 
-def test_packages_from_a_disk_of_another_machine_come_from_the_index():
+def test_packages_that_conda_built_come_from_the_index():
     found = read(
         "requirements.txt",
         requirements__txt=(
             "numpy @ file:///croot/numpy_and_numpy_base_1682520569166/work\n"
-            "torch[opt] @ file:///tmp/torch-2.1.0%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256=ab\n"
-            "rich@file:///C:/w/rich ; python_version<'3'\neinops==0.8\n"
+            "torch[opt] @ file:///home/conda/feedstock_root/build_artifacts/torch/work/"
+            "torch-2.1.0%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256=ab\n"
+            "rich@file:///C:/b/abs_1a/croot/rich/work ; python_version<'3' --hash=sha256:ab\neinops==0.8\n"
         ),
     )
 
@@ -140,9 +141,22 @@ def test_packages_from_a_disk_of_another_machine_come_from_the_index():
     assert found.lines == ("numpy", "torch[opt]==2.1.0", "rich ; python_version<'3'", "einops==0.8")
     (note,) = found.notes
     assert note.startswith(
-        "requirements.txt takes packages from files of the machine that wrote it (numpy, torch[opt], rich)"
+        "requirements.txt names files that conda made on another machine (numpy, torch[opt], rich)"
     )
     assert "pip list --format=freeze" in note
+
+
+@pytest.mark.parametrize(
+    "path", ["/home/ada/mylab-utils", "/home/ada/mylab_utils-1.0-py3-none-any.whl#sha256=ab"]
+)
+def test_a_package_of_ones_own_is_not_looked_for_in_the_index(path):
+    found = read("requirements.txt", requirements__txt=f"mylab-utils @ file://{path}\neinops\n")
+
+    assert found is not None
+    assert found.lines == ("einops",)
+    (note,) = found.notes
+    assert note.startswith("requirements.txt, line 1: mylab-utils @ file:///")
+    assert "was left out" in note
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -168,6 +182,12 @@ def test_a_project_with_optional_packages_alone_says_that_none_is_installed():
         "dependencies, or add it with --with PACKAGE.",
     )
     assert read("pyproject.toml", pyproject__toml=project.replace("gpu", "docs")) is None
+    elsewhere = project.replace("[project.opt", 'dynamic = ["dependencies"]\n[project.opt')
+    assert read("pyproject.toml", pyproject__toml=elsewhere) is None
+    added = wanted({"pyproject.toml": project}, source={"text": "print(1)\n"}, with_packages=["einops"])
+    assert (lines(added), added.spec.environment, added.notes) == (("einops",), None, found.notes)
+    with pytest.raises(Malformed, match="declares no packages"):
+        wanted({"pyproject.toml": project}, source={"text": "print(1)\n"}, environment="pyproject.toml")
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,10 @@ def _read_project(name: str, text: str) -> Declared | None:
 
 def _extras_for_jobs(project: Mapping[str, Any]) -> list[str]:
     """The names of groups of optional packages that a job may need: not those of the project's developers."""
-    groups = project.get("optional-dependencies")
-    return sorted(set(groups) - _FOR_DEVELOPERS) if isinstance(groups, Mapping) else []
+    groups, dynamic = project.get("optional-dependencies"), project.get("dynamic")
+    if not isinstance(groups, Mapping) or (isinstance(dynamic, list) and "dependencies" in dynamic):
+        return []
+    return sorted(set(groups) - _FOR_DEVELOPERS)
 
 
 def _left_out(name: str, extras: Sequence[str]) -> str:

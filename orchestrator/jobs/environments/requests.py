@@ -114,7 +114,8 @@ def choose(
 
 
 def _checked(found: Declared | None, name: str, *, empty: bool = False) -> Declared:
-    if found is None and not empty:
+    is_project = posixpath.basename(name) == "pyproject.toml"
+    if not empty and (found is None or (is_project and found.is_empty)):
         raise refused(
             Sentence("{name} declares no packages; list some, or leave out the environment.", name=name)
         )
@@ -132,6 +133,8 @@ def _discover(spec: JobSpec, read: Read) -> Wanted:
         if found is None:
             continue
         check_python(found)
+        if found.is_empty:
+            return replace(_wanted(spec, None), notes=found.notes)
         if is_satisfied_here(found) and not spec.with_packages:
             return Wanted(spec, notes=found.notes)
         wanted = _wanted(spec.model_copy(update={"environment": name}), found)

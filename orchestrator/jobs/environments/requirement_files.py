@@ -18,8 +18,11 @@ _HASH = re.compile(r"\s--hash[=\s]\S+")
 _OPTION = re.compile(r"(--?[a-z-]+)(?:[=\s]\s*(.*))?")
 _URL = re.compile(r"(git\+|hg\+|https?://)")
 _LOCAL = re.compile(r"\.{0,2}/|\.$|file:|\.\[")
-# As ``pip freeze`` writes what conda or a wheel on a disk brought.
+# As ``pip freeze`` writes what came from a file or folder.
 _ON_A_DISK = re.compile(r"([A-Za-z0-9][\w.-]*(?:\[[^\]]*\])?)\s*@\s*file:(\S*?)(?:#\S*)?(\s+;.*)?")
+# Where conda builds packages. Of any other folder the package may be private: under its name the index may have another
+# person's.
+_OF_CONDA = re.compile(r"/(croot|feedstock_root|build_artifacts|conda-bld|bld|abs_\w+|ci_\w+)/|/tmp/build/")
 _LONG = {
     "-r": "--requirement",
     "-c": "--constraint",
@@ -78,7 +81,10 @@ def _take(
             _take_option(found, name, where, line, read, chain)
         elif _LOCAL.match(line):
             found.notes.append(_left_out(where, line))
-        elif matched := _ON_A_DISK.fullmatch(line):
+        elif matched := _ON_A_DISK.fullmatch(_HASH.sub("", line).strip()):
+            if _OF_CONDA.search(matched[2]) is None:
+                found.notes.append(_left_out_private(where, line))
+                continue
             found.on_a_disk.append(matched[1])
             wanted = matched[1] + _version_of(matched[2]) + (matched[3] or "")
             (found.constraints if constrains else found.lines).append(_checked(where, wanted))
@@ -189,9 +195,16 @@ def _version_of(path: str) -> str:
     return f"=={version.public}"
 
 
+def _left_out_private(where: str, line: str) -> str:
+    return (
+        f"{where}: {line[:80]} was left out: it is a file of the machine that wrote the list. Put the package's code into "
+        "the job's folder, or name a version that the index has."
+    )
+
+
 def _told_on_a_disk(name: str, packages: Sequence[str]) -> str:
     named = ", ".join(packages[:5]) + (", ..." if len(packages) > 5 else "")
     return (
-        f"{name} takes packages from files of the machine that wrote it ({named}); they come from the index instead, in "
-        "any version where the list names none. Write versions with: pip list --format=freeze > requirements.txt"
+        f"{name} names files that conda made on another machine ({named}); these packages come from the index, in any "
+        "version unless the list gives one. Write versions with: pip list --format=freeze > requirements.txt"
     )
