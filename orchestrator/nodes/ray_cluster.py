@@ -24,10 +24,10 @@ from orchestrator.nodes.port import LocalPort, Port
 NAMESPACE = "berth"
 ANSWERS_WITHIN_S = 10.0
 KEPT_SESSIONS = 3
-QUIET_AFTER_S = 86_400.0
+QUIET_AFTER_S = 3600.0
 # A file with the address of the last head. Where it is there, a new head refuses to start as long as any node on this
 # machine still names this address; without it only the port decides.
-LAST_ADDRESS = "ray_current_cluster"
+_LAST_ADDRESS = "ray_current_cluster"
 PREFIX = "berth-node-"  # of the resource that only one node has
 NAME, HOME, DEVICES, SLOTS = "BERTH_NODE_NAME", "BERTH_NODE_HOME", "BERTH_NODE_DEVICES", "BERTH_NODE_SLOTS"
 ADDRESS, DATA = "BERTH_NODE_ADDRESS", "BERTH_NODE_DATA"
@@ -126,14 +126,19 @@ def short_folder(home: Path) -> Path:
         raise NoRay(
             f"{folder} is not a folder of this user alone; remove it, or set TMPDIR to another place."
         )
-    _clear_sessions(folder / "r")
     return folder / "r"
+
+
+def make_way(folder: Path) -> None:
+    """Let Ray begin anew in its folder: nothing there keeps it from starting, and old logs are removed."""
+    (folder / _LAST_ADDRESS).unlink(missing_ok=True)
+    _clear_sessions(folder)
 
 
 def _clear_sessions(folder: Path) -> None:
     """Remove the logs of earlier starts but the newest: Ray begins another folder at each, and removes none.
 
-    What was written to within a day may be in use: by a node of this state folder that joined another server.
+    What was written to within an hour may be in use: by a node of this state folder that joined another server.
     """
     sessions = sorted(path for path in folder.glob("session_*") if not path.is_symlink())
     for old in sessions[:-KEPT_SESSIONS]:

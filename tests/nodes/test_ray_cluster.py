@@ -66,7 +66,7 @@ def test_jobs_of_another_server_lie_apart_from_our_own_and_from_those_of_a_third
 
 
 def test_logs_of_early_starts_are_removed_unless_they_are_still_written(tmp_path):
-    folder = ray_cluster.short_folder(tmp_path / "home")
+    folder = tmp_path / "r"
     for number in range(1, 6):
         log = folder / f"session_2026-11-0{number}" / "logs" / "raylet.out"
         log.parent.mkdir(parents=True)
@@ -76,7 +76,9 @@ def test_logs_of_early_starts_are_removed_unless_they_are_still_written(tmp_path
                 os.utime(path, (0, 0))
     (folder / "session_latest").symlink_to("session_2026-11-05")
 
-    ray_cluster.short_folder(tmp_path / "home")
+    (folder / "ray_current_cluster").write_text("10.0.0.5:6380")
+
+    ray_cluster.make_way(folder)
 
     assert sorted(path.name for path in folder.iterdir()) == [
         *(f"session_2026-11-0{number}" for number in (2, 3, 4, 5)),

@@ -46,7 +46,8 @@ class Command(BaseCommand):
                     if environment.nodes is None:
                         raise CommandError("BERTH_NODES is not set, so no other server can join this one.")
                     ray = ray_service(environment, *environment.nodes)
-                    ray.forget()
+                    if ray.make_way is not None:
+                        ray.make_way()
                     os.environ.update(ray.variables)
                     command = list(ray.command)
                 case _:

@@ -112,14 +112,14 @@ def check_ray() -> Iterator[Finding]:
     address = settings.ENVIRONMENT.nodes
     if address is None or lock.holder(settings.HOME) is None:
         return
+    host, port = address
     try:
-        socket.create_connection(address, timeout=RAY_ANSWERS_WITHIN_S).close()
+        socket.create_connection((host.strip("[]"), port), timeout=RAY_ANSWERS_WITHIN_S).close()
     except OSError as error:
-        host, port = address
         yield Finding(
             "F69",
-            f"Other servers cannot join: Ray does not answer at {host}:{port} ({error.strerror or error}). "
-            f"What it says is in {settings.HOME.logs / 'ray.log'}; BERTH_NODES names another port.",
+            f"Other servers cannot join: Ray does not answer at {host}:{port} ({error.strerror or error}). It takes up to "
+            "a minute to start; if it stays away, read its log, or set BERTH_NODES to another port.",
         )
 
 

@@ -30,6 +30,7 @@ from orchestrator.server.operation import leftovers
 from orchestrator.store.layout import Home
 
 LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_OF_RAY_S = 60.0  # each start of it that fails leaves a folder
 STEADY_AFTER_S = 30.0  # a process that ran this long is restarted at once
 STOP_WITHIN_S = 8.0
 ENDED_AT_START_S = 5.0
@@ -50,7 +51,7 @@ class Service:
     command: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
     is_needed: bool = True  # the server does not start without it
-    forgets: Path | None = None  # a file that must not be there when it starts
+    make_way: Callable[[], None] | None = None  # what has to be done before each start
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = 0.2
@@ -65,7 +66,8 @@ class Service:
         try:
             home.logs.mkdir(parents=True, exist_ok=True)
             home.services.mkdir(mode=0o700, exist_ok=True)
-            self.forget()
+            if self.make_way is not None:
+                self.make_way()
             with open_log(home.logs / f"{self.name}.log") as log:
                 self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
                     self.command,
@@ -80,15 +82,6 @@ class Service:
         except (OSError, subprocess.SubprocessError) as error:
             raise CannotStart(f"{self.name} cannot be started: {error}") from error
         self.started_at = time.monotonic()
-
-    def forget(self) -> None:
-        """Remove what an earlier process left and this one must not find.
-
-        Raises:
-            OSError
-        """
-        if self.forgets is not None:
-            self.forgets.unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End the process and all that it started, but for what left its tree, as supervisors do."""
@@ -228,7 +221,8 @@ class Services:
                 code = service.process.returncode
                 service.process = None
                 steady = now - service.started_at > STEADY_AFTER_S
-                service.pause_s = 0.2 if steady else min(LONGEST_PAUSE_S, service.pause_s * 2)
+                longest_s = LONGEST_PAUSE_OF_RAY_S if service.name == "ray" and code > 0 else LONGEST_PAUSE_S
+                service.pause_s = 0.2 if steady else min(longest_s, service.pause_s * 2)
                 service.restart_at = now + service.pause_s
                 ended_at_start = code > 0 and now - service.started_at < ENDED_AT_START_S
                 if service.name == "redis" and ended_at_start:
@@ -365,7 +359,7 @@ def ray_service(environment: Environment, host: str, port: int) -> Service:
         ray_cluster.head_command(ray_cluster.Address(host, port), folder),
         ray_cluster.environment(home.nodes / "token"),
         is_needed=False,
-        forgets=folder / ray_cluster.LAST_ADDRESS,
+        make_way=partial(ray_cluster.make_way, folder),
     )
 
 
