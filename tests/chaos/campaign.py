@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Result:
     attempts: int = 0
     sweeps: int = 0
     trials: int = 0
-    fenced_s: list[float] = field(default_factory=list)  # until a server that stood still got no job any more
+    fenced_s: list[float] = field(default_factory=list)  # until a server that stood still got no more jobs
     took_s: float = 0.0
 
     @property
@@ -194,9 +195,16 @@ def drain(place: Field, within_s: float, *, last: Fault | None = None) -> None:
     if last is not None:
         last(place)
         _wait(lambda: _all_ended(place), LAST_WITHIN_S)
+    for node in place.nodes:
+        if not _wait(partial(_is_well, node), LAST_WITHIN_S):
+            place.witness.findings.nodes.append(f"{node.name} has not come back: {node.health()}")
     time.sleep(1)
     place.witness.stop()
     place.witness.judge_promises()
+
+
+def _is_well(node: NodeServer) -> bool:
+    return node.health() == {"ok"}
 
 
 def _all_ended(place: Field) -> bool:

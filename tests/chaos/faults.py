@@ -36,7 +36,7 @@ class Field:
     clock: Path  # holds the seconds by which the server's clock is wrong
     small_disk: bool  # the home is on a file system of its own, which may be filled
     nodes: Sequence[NodeServer] = ()  # other servers that joined it
-    fenced_s: list[float] = field(default_factory=list)  # until one that stood still got no job any more
+    fenced_s: list[float] = field(default_factory=list)  # until one that stood still got no more jobs
     hit_at: float = 0.0  # monotonic; set by faults that hurt at once, however long they take to return
 
     def victim(self, *, to_its_end: bool = False, here: bool = False) -> str | None:

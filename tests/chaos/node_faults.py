@@ -12,8 +12,8 @@ STANDS_STILL_S = 25.0
 
 def kill_port(field: Field) -> str:
     node = _node(field)
-    kill(node.port())
-    return f"SIGKILL port of {node.name}"
+    kill(port := node.port())
+    return f"SIGKILL port of {node.name}" if port else f"{node.name} has no port to kill"
 
 
 def kill_ray(field: Field) -> str:
@@ -40,7 +40,12 @@ def hang_node(field: Field) -> str:
     try:
         while time.monotonic() - began < STANDS_STILL_S and node.health() != {"silent"}:
             time.sleep(0.2)
-        field.fenced_s.append(time.monotonic() - began)
+        if node.health() == {"silent"}:
+            field.fenced_s.append(time.monotonic() - began)
+        else:
+            field.witness.findings.nodes.append(
+                f"{node.name} stood still for {STANDS_STILL_S:.0f} s and is not silent"
+            )
         field.hold(0, 5)
     finally:
         kill(stopped, signal.SIGCONT)

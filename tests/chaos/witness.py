@@ -33,6 +33,9 @@ class Findings:
     server_errors: list[str] = field(default_factory=list)
     intruders: list[str] = field(default_factory=list)
     rewound: list[str] = field(default_factory=list)  # more steps trained twice than one interval
+    nodes: list[str] = field(
+        default_factory=list
+    )  # that got jobs while they stood still, or did not come back
 
     def counts(self) -> dict[str, int]:
         return {name: len(lines) for name, lines in asdict(self).items()}
