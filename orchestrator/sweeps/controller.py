@@ -279,12 +279,13 @@ def _begin_one(sweep: Sweep) -> bool:
         _end_when_idle(sweep, fact(SweepFact.TRIALS_SPENT, trials=sweep.max_trials))
         return False
     number = trials.count()
+    search, history = search_of(sweep), history_of(sweep)
     try:
-        suggested = suggest(search_of(sweep), history_of(sweep), number)
+        suggested = suggest(search, history, number)
     except Exception as error:
-        logger.exception("The sampler of %s failed at trial %d.", sweep, number)
         problem = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
-        _note(sweep, fact(SweepFact.SAMPLER_FAILED, sampler=sweep.sampler, trial=number, problem=problem))
+        if _note(sweep, fact(SweepFact.SAMPLER_FAILED, sampler=sweep.sampler, trial=number, problem=problem)):
+            logger.exception("The sampler of %s failed at trial %d.", sweep, number)
         return False
     if suggested is None:
         _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=counted))
@@ -323,12 +324,14 @@ def _submit(sweep: Sweep, number: int, suggested: Settings) -> bool:
     return True
 
 
-def _note(sweep: Sweep, why: Fact) -> None:
-    """Say beside a running sweep what its next trial waits for."""
+def _note(sweep: Sweep, why: Fact) -> bool:
+    """Say beside a running sweep what its next trial waits for; False where that stands there already."""
     stored: Facts = {**why.as_json()} if why else {}
-    if sweep.why != stored:
-        rows = Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING)  # not what a pause in between says
-        sweep.why = stored if rows.update(why=stored) else sweep.why
+    if sweep.why == stored:
+        return False
+    rows = Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING)  # not what a pause in between says
+    sweep.why = stored if rows.update(why=stored) else sweep.why
+    return True
 
 
 def _end_when_idle(sweep: Sweep, why: Fact) -> None:
