@@ -54,7 +54,8 @@ def _read_brackets(
         if (
             measured
             and number.of is after.of is None
-            and not before.strip("[ ")
+            and number.at == 0
+            and before == "["
             and (number.after, after.after[:2]) == (" | ", "] ")
         ):
             builder.set_step(
