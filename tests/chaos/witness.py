@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.chaos.load import GRACE_S, TRIALS, Load
 from tests.system.nodes import NodeServer
@@ -53,7 +54,7 @@ class Witness:
             nodes: other servers, whose jobs are looked at, too.
         """
         self.findings = Findings()
-        self.jobs: dict[str, dict[str, Any]] = {}  # as the newest answer shows them
+        self.jobs: dict[str, dict[str, Any]] = {}  # as the newest answer that has them shows them
         self.looks = 0  # that were answered
         self.running: dict[str, set[int]] = {}  # attempts with processes, by job
         self.here: set[str] = set()  # those of them on the first server
@@ -98,7 +99,9 @@ class Witness:
         self.note_status(status, "GET /jobs")
         if status != 200:
             return
-        self.jobs = {each["id"]: each for each in answer["results"]}
+        self.jobs |= {
+            each["id"]: each for each in answer["results"]
+        }  # a long campaign has more than one page
         self._load.unfinished = {job for job, each in self.jobs.items() if each["state"] not in FINAL}
         self._look_at_sweeps()
         supervised = self._supervised()
@@ -178,6 +181,7 @@ class Witness:
 
     def judge_promises(self) -> None:
         """Compare every acknowledged submit with what became of it."""
+        self.jobs = {each["id"]: each for each in self._all_jobs()}
         self.findings.doubled += ["a repeated submit made another job"] * self._load.doubled_submits
         for job, promise in self._load.promises.items():
             status, shown = self._server.call("GET", f"/jobs/{job}")
@@ -191,6 +195,15 @@ class Witness:
             self._judge_sweep(sweep)
         for job, attempts in find_attempts(self._folders()).items():
             self.findings.orphans.append(f"{job}: attempts {sorted(attempts)} still run at the end")
+
+    def _all_jobs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        query = "limit=500"
+        while query:
+            page = self._server.get(f"/jobs?{query}")
+            found += page["results"]
+            query = urlsplit(page["next"] or "").query
+        return found
 
     def _judge_sweep(self, sweep: str) -> None:
         """Every trial of the budget was there once, and told each rung once."""
