@@ -14,10 +14,12 @@ PACKAGE_FILES = (
 
 
 def text_of(data: bytes) -> str:
-    """The text of a list, which is UTF-8, or UTF-16 with its mark: PowerShell writes that for ``pip freeze > FILE``.
+    """The text of a list with the line ends of Unix, so that equal lists share an environment.
+
+    It is UTF-8, or UTF-16 with its mark, which PowerShell writes for ``pip freeze > FILE``.
 
     Raises:
         UnicodeDecodeError: it is neither.
     """
     is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if is_utf_16 else "utf-8-sig")
+    return data.decode("utf-16" if is_utf_16 else "utf-8-sig").replace("\r\n", "\n")

@@ -129,8 +129,8 @@ def short_folder(home: Path) -> Path:
     return folder / "r"
 
 
-def make_way(folder: Path) -> None:
-    """Let Ray begin anew in its folder: nothing there keeps it from starting, and old logs are removed."""
+def prepare_folder(folder: Path) -> None:
+    """Prepare Ray's folder for a start: remove the address of the last head, and old logs."""
     (folder / _LAST_ADDRESS).unlink(missing_ok=True)
     _clear_sessions(folder)
 

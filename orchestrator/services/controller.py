@@ -234,10 +234,12 @@ def _replaced(service: Service, rows: list[ServiceReplica], now: datetime) -> li
     None goes before a newer one answers, unless nobody asks the service; those that do not answer go first.
     """
     old = sorted((each for each in rows if each.revision < service.revision), key=is_serving)
+    if not old:
+        return []
     target, answering = _target(service, now), _answering(service, rows)
     if target == 0:
         return old
-    if not old or not answering:
+    if not answering:
         return []
     began = min(each.ready_at or now for each in answering)
     older = ServiceReplica.objects.filter(service=service, revision__lt=service.revision)

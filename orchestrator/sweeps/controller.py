@@ -44,9 +44,8 @@ from orchestrator.sweeps.history_rows import gain_of, history_of, metrics_of, ru
 logger = logging.getLogger(__name__)
 
 SAME_ERRORS = 3
-LOST_IN_A_ROW = (
-    10  # trials whose errors differ; one machine rarely fails so often in a row for different reasons
-)
+# Trials with different errors; a machine rarely fails so often in a row for different reasons.
+LOST_IN_A_ROW = 10
 # Then it goes behind the worker's other tasks: trials may report faster than they are looked at.
 LOOKS_AT_ONCE = 2
 MOST_CHARACTERS = 500  # of an unexpected error
@@ -283,7 +282,7 @@ def _begin_one(sweep: Sweep) -> bool:
     try:
         suggested = suggest(search, history, number)
     except Exception as error:
-        problem = f"{type(error).__name__}: {error}"[:MOST_CHARACTERS]
+        problem = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_CHARACTERS]
         if _note(sweep, fact(SweepFact.SAMPLER_FAILED, sampler=sweep.sampler, trial=number, problem=problem)):
             logger.exception("The sampler of %s failed at trial %d.", sweep, number)
         return False

@@ -15,7 +15,7 @@ from orchestrator.store.metrics.series import read_series, series_names
 from orchestrator.sweeps.history_rows import metrics_of
 
 MOST_POINTS = 20_000
-LEAST_DONE = 0.5  # of its total, by a training that counts for its length
+LEAST_DONE = 0.5  # the share of its total from which on an early stop tells the length of a whole training
 NEWEST = 50  # trials whose restarts are measured
 # What a script does by itself; every other failure is a fault of the machine, which says nothing about the settings.
 OWN_FAILURES = frozenset(

@@ -78,7 +78,7 @@ def test_environment_is_a_file_here_or_a_name_that_the_server_knows(tmp_path, mo
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_list_is_read_as_editors_and_shells_write_it(tmp_path, encoding):
-    (tmp_path / "requirements.txt").write_text("-r base.txt\neinops\n", encoding=encoding)
+    (tmp_path / "requirements.txt").write_text("-r base.txt\neinops\n", encoding=encoding, newline="\r\n")
     (tmp_path / "base.txt").write_text("numpy\n", encoding=encoding)
 
     assert beside(tmp_path / "train.py") == {

@@ -78,7 +78,7 @@ def test_logs_of_early_starts_are_removed_unless_they_are_still_written(tmp_path
 
     (folder / "ray_current_cluster").write_text("10.0.0.5:6380")
 
-    ray_cluster.make_way(folder)
+    ray_cluster.prepare_folder(folder)
 
     assert sorted(path.name for path in folder.iterdir()) == [
         *(f"session_2026-11-0{number}" for number in (2, 3, 4, 5)),

@@ -51,16 +51,10 @@ def _read_brackets(
             builder.set_epoch(number.slot)  # "[1,  2000] loss: 2.204" of many tutorials
             builder.set_step(after.slot, POSITION_RANK, within=True)
             return numbers[index + 2 :]
-        if (
-            measured
-            and number.of is after.of is None
-            and number.at == 0
-            and before == "["
-            and (number.after, after.after[:2]) == (" | ", "] ")
-        ):
-            builder.set_step(
-                number.slot, NO_RANK - 1
-            )  # "[10 | 50.12] loss=3.20 avg=3.31": the step and the seconds
+        # "[10 | 50.12] loss=3.20 avg=3.31": the step and the seconds.
+        begins = number.at == 0 and before == "[" and number.of is None and after.of is None
+        if measured and begins and (number.after, after.after[:2]) == (" | ", "] "):
+            builder.set_step(number.slot, NO_RANK - 1)
             return numbers[index + 2 :]
         if measured and number.of is None and before.endswith("] [") and number.after[:2] == "] ":
             builder.set_step(

@@ -43,9 +43,8 @@ class _Found:
     lines: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    on_a_disk: list[str] = field(
-        default_factory=list
-    )  # names of packages, of the machine that wrote the list
+    # Names of packages from files of the machine that wrote the list.
+    on_a_disk: list[str] = field(default_factory=list)
     prereleases: bool = False
     taken: set[tuple[str, bool]] = field(default_factory=set)  # files, and whether as constraints
 

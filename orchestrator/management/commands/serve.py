@@ -46,8 +46,8 @@ class Command(BaseCommand):
                     if environment.nodes is None:
                         raise CommandError("BERTH_NODES is not set, so no other server can join this one.")
                     ray = ray_service(environment, *environment.nodes)
-                    if ray.make_way is not None:
-                        ray.make_way()
+                    if ray.prepare is not None:
+                        ray.prepare()
                     os.environ.update(ray.variables)
                     command = list(ray.command)
                 case _:

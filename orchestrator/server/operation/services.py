@@ -51,7 +51,7 @@ class Service:
     command: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
     is_needed: bool = True  # the server does not start without it
-    make_way: Callable[[], None] | None = None  # what has to be done before each start
+    prepare: Callable[[], None] | None = None  # runs before each start
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = 0.2
@@ -66,8 +66,8 @@ class Service:
         try:
             home.logs.mkdir(parents=True, exist_ok=True)
             home.services.mkdir(mode=0o700, exist_ok=True)
-            if self.make_way is not None:
-                self.make_way()
+            if self.prepare is not None:
+                self.prepare()
             with open_log(home.logs / f"{self.name}.log") as log:
                 self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
                     self.command,
@@ -359,7 +359,7 @@ def ray_service(environment: Environment, host: str, port: int) -> Service:
         ray_cluster.head_command(ray_cluster.Address(host, port), folder),
         ray_cluster.environment(home.nodes / "token"),
         is_needed=False,
-        make_way=partial(ray_cluster.make_way, folder),
+        prepare=partial(ray_cluster.prepare_folder, folder),
     )
 
 
