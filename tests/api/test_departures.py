@@ -1,6 +1,7 @@
 """How a request comes to its view through ASGI, and a client that leaves, on a real server."""
 
 import asyncio
+import http.client
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 from django.contrib.auth.decorators import login_not_required
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
@@ -31,11 +33,17 @@ def work_until_they_leave(request: HttpRequest) -> HttpResponse:
 
 
 @login_not_required
+def tell_connection(request: HttpRequest) -> HttpResponse:
+    connection.ensure_connection()
+    return HttpResponse(f"{threading.get_ident()} {id(connection.connection)}")
+
+
+@login_not_required
 def answer(request: HttpRequest) -> HttpResponse:
     return HttpResponse("here")
 
 
-urlpatterns = [path("work", work_until_they_leave), path("here", answer)]
+urlpatterns = [path("work", work_until_they_leave), path("here", answer), path("connection", tell_connection)]
 
 
 @pytest.fixture
@@ -53,12 +61,28 @@ def port(settings, home) -> Iterator[int]:
 
 
 def test_a_view_is_told_when_its_client_hangs_up(port):
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert began.wait(GIVES_UP_S)
         assert not ended.is_set()
 
     assert ended.wait(GIVES_UP_S)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="with PostgreSQL requests share a pool of connections"
+)
+def test_requests_that_follow_each_other_use_one_connection_to_the_database(port, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", GIVES_UP_S)
+    told = []
+    for _ in range(8):
+        asked = http.client.HTTPConnection("localhost", port, timeout=GIVES_UP_S)
+        asked.request("GET", "/connection")
+        told.append(asked.getresponse().read())
+        asked.close()
+    # A request may begin before the thread of the one before has done its last bit.
+    assert len(set(told)) < len(told)
 
 
 def test_nobody_leaves_where_no_server_stands_in_front(rf):

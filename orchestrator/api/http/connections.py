@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from orchestrator.api.http.errors import problem
+from orchestrator.api.http.threads import KeptThreads
 from orchestrator.exceptions import OrchestratorError, Sentence, TooLarge
 from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
@@ -157,8 +158,16 @@ class DjangoInOneCall(ASGIHandler):
     """Django's handler, which runs middleware and view in one call on the request's thread.
 
     All of ours are synchronous. Django would call each of them on its own: a request would change its thread 42 times
-    instead of 4, and take 1.5 ms more of a processor.
+    instead of 4, and take 1.5 ms more of a processor. The thread serves other requests afterwards.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._threads = KeptThreads()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._threads.one():
+            await super().__call__(scope, receive, send)
 
     def load_middleware(self, is_async: bool = False) -> None:  # Django's signature
         super().load_middleware(is_async=False)
