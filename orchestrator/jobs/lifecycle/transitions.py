@@ -95,7 +95,11 @@ def move(
     changes |= _times_of(job, to, now)
     with transaction.atomic():
         moved = Job.objects.filter(pk=job.pk, state=job.state, version=job.version).update(
-            state=to, version=job.version + 1, why=why.as_json(), **changes
+            state=to,
+            version=job.version + 1,
+            event_count=F("event_count") + 1,
+            why=why.as_json(),
+            **changes,
         )
         if not moved:
             raise StaleJob(f"The job is no longer {job.state}; look again.")
@@ -110,11 +114,10 @@ def move(
 def _write_event(
     job: Job, from_state: str, to_state: str, *, what: Fact, actor: str, at: datetime | None
 ) -> None:
-    """Append to a job's history, inside the caller's transaction.
+    """Append to a job's history, inside the caller's transaction, which has counted this event in the row.
 
-    The number comes from the row: remarks of others raise it without making anybody's view of the job stale.
+    The number comes from there: remarks of others raise it without making anybody's view of the job stale.
     """
-    Job.objects.filter(pk=job.pk).update(event_count=F("event_count") + 1)
     job.event_count = Job.objects.values_list("event_count", flat=True).get(pk=job.pk)
     JobEvent.objects.create(
         job=job,
@@ -149,6 +152,7 @@ def remark(job: Job, what: Fact, *, actor: str, now: datetime | None = None) -> 
     """Write something into a job's history that changes no state."""
     with transaction.atomic():
         state = Job.objects.select_for_update().values_list("state", flat=True).get(pk=job.pk)
+        Job.objects.filter(pk=job.pk).update(event_count=F("event_count") + 1)
         _write_event(job, state, state, what=what, actor=actor, at=now)
         announce(job)
 

@@ -149,7 +149,7 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
         Impossible: the pool does not exist, or can never fit the job.
         Forbidden: this person may not use it.
     """
-    pool = Pool.objects.filter(pk=spec.pool).first()
+    pool = Pool.objects.select_related("lender").filter(pk=spec.pool).first()
     if pool is None:
         known = ", ".join(Pool.objects.values_list("name", flat=True)) or Sentence("none yet")
         raise _impossible(
@@ -224,8 +224,8 @@ def _check_devices(spec: JobSpec, pool: Pool) -> None:
 
 def _lent(pool: Pool) -> int:
     """The devices of one allocation of the system that lends to a pool; 0 without one."""
-    lender = Lender.objects.filter(pool=pool).exclude(most_pilots=0).first()
-    return 0 if lender is None else lender.devices
+    lender: Lender | None = getattr(pool, "lender", None)
+    return 0 if lender is None or lender.most_pilots == 0 else lender.devices
 
 
 def _check_image(spec: JobSpec) -> None:
