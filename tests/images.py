@@ -10,6 +10,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 # Of the system: that of the tests may lie in a home.
 PYTHON = Path("/usr/bin/python3")
@@ -112,9 +118,22 @@ def pack(folder: Path, *, zipped: bool = True) -> bytes:
     return gzip.compress(data.getvalue(), 1) if zipped else data.getvalue()
 
 
+def _packer(layer: bytes) -> str:
+    return {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}.get(layer[:2], "")
+
+
 def unpacked(layer: bytes) -> bytes:
     """A layer as a plain tar file."""
-    return gzip.decompress(layer) if layer.startswith(b"\x1f\x8b") else layer
+    packer = _packer(layer)
+    return {"gzip": gzip.decompress, "zstd": zstd.decompress}[packer](layer) if packer else layer
+
+
+def pack_by_zstd(layer: bytes) -> bytes:
+    """A layer packed as ``zstd:chunked``: several frames, and one behind them that only names what is in the others."""
+    tar = unpacked(layer)
+    half = len(tar) // 2
+    contents = b"\x50\x2a\x4d\x18" + struct.pack("<I", 1000) + bytes(1000)
+    return zstd.compress(tar[:half]) + zstd.compress(tar[half:]) + contents
 
 
 class Image:
@@ -151,7 +170,11 @@ class Image:
                     "size": len(self.blobs[self.config]),
                 },
                 "layers": [
-                    {"mediaType": f"{kind}.layer.v1.tar+gzip", "digest": each, "size": len(self.blobs[each])}
+                    {
+                        "mediaType": f"{kind}.layer.v1.tar+{_packer(self.blobs[each])}",
+                        "digest": each,
+                        "size": len(self.blobs[each]),
+                    }
                     for each in self.layers
                 ],
             }

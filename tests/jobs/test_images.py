@@ -20,7 +20,7 @@ from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.environments import building, preparing, requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.images import asking
-from orchestrator.jobs.environments.images.layers import CannotGet, Room, Rootfs
+from orchestrator.jobs.environments.images.layers import CannotGet, Room, Rootfs, without_zstd
 from orchestrator.jobs.launch import driver, images, isolation, launcher
 from orchestrator.jobs.launch.start import CannotLaunch, Started
 from orchestrator.models import Environment, EnvironmentState, ExitKind, Job, JobState
@@ -29,7 +29,7 @@ from orchestrator.spec.images import read_image
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.protocol.records import read_record
 from tests.conftest import lacking
-from tests.images import Image, Registry, make_root, pack, serve_registry
+from tests.images import Image, Registry, make_root, pack, pack_by_zstd, serve_registry
 from tests.waiting import wait_until
 
 SAY = b"import os\nprint('in', open('/etc/os-release').read().strip(), os.environ['MADE_BY'], os.environ['RANK'])\n"
@@ -188,6 +188,29 @@ def test_archive_with_packed_layers_is_known_by_what_they_unpack_to(allow, plain
 
     assert row.state == EnvironmentState.READY, row.why
     assert (row.lock, (images.read(row.key).root / "usr/bin/sh").is_file()) == (plain.config, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_image_whose_layers_are_packed_with_zstd_is_laid_out_from_a_registry_and_a_file(
+    allow, registry, plain, tmp_path
+):
+    image = Image([pack_by_zstd(plain.blobs[plain.layers[0]])])
+    registry.images["lab/train:1"] = image
+    packed = image.blobs[image.layers[0]]
+    name = f"docker-archive:{write_archive(tmp_path / 'tiny.tar', image.blobs[image.config], packed)}"
+    allow(image_folders=(tmp_path,))
+
+    for row in (prepared(registry.name("lab/train:1")), prepared(name)):
+        assert row.state == EnvironmentState.READY, row.why
+        assert (images.read(row.key).root / "usr/bin/sh").is_file()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: data[:4] + data[40:]])
+def test_layer_of_zstd_that_is_damaged_is_refused_as_none(rootfs, damage):
+    data = damage(pack_by_zstd(layer(("f", "a", "1"), ("f", "b", "2")).read()))
+
+    with pytest.raises(CannotGet, match="A layer cannot be unpacked"):
+        rootfs.lay(without_zstd(io.BufferedReader(io.BytesIO(data))))
 
 
 @pytest.mark.django_db(transaction=True)

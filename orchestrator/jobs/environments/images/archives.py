@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
-from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Rootfs
+from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Rootfs, without_zstd
 from orchestrator.jobs.environments.images.records import ImageConfig
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES
 
@@ -80,7 +80,7 @@ def _unpacked(file: BufferedReader) -> IO[bytes]:
     Nothing is read twice: in an archive that is packed itself, going back means to unpack it again.
     """
     is_packed = file.peek(len(_GZIP))[: len(_GZIP)] == _GZIP
-    return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_packed else file
+    return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_packed else without_zstd(file)
 
 
 @contextmanager

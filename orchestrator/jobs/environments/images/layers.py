@@ -7,20 +7,28 @@ for what such a user may have.  See https://github.com/opencontainers/image-spec
 import os
 import shutil
 import stat
+import sys
 import tarfile
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.supervisor.sandbox.image import resolve
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 MOST_FILES = 2_000_000
 READ_BYTES = 1024**2
 _HIDES = ".wh."  # a file of this name hides what it names in the layers below
 _HIDES_ALL = ".wh..wh..opq"
 _OWN_FILE, _OWN_FOLDER = 0o600, 0o700
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))  # RFC 8878
 
 
 class CannotGet(Exception):
@@ -29,6 +37,15 @@ class CannotGet(Exception):
     def __init__(self, cause: str, words: str) -> None:
         super().__init__(words)
         self.cause = cause
+
+
+def starts_as_zstd(file: BufferedReader) -> bool:
+    return file.peek(4)[:4] in _ZSTD
+
+
+def without_zstd(file: BufferedReader) -> IO[bytes]:
+    """What is packed with zstd, which tarfile reads from Python 3.14 on; other files as they are."""
+    return cast("IO[bytes]", zstd.ZstdFile(file) if starts_as_zstd(file) else file)
 
 
 @dataclass(slots=True)
@@ -70,7 +87,7 @@ class Rootfs:
                 for member in archive:
                     self._lay(archive, member)
                     archive.members = []  # type: ignore[attr-defined]  # a list of all would take gigabytes
-        except (tarfile.TarError, EOFError) as error:
+        except (tarfile.TarError, EOFError, zstd.ZstdError) as error:
             raise CannotGet("format", f"A layer cannot be unpacked ({error}).") from None
         except NotADirectoryError as error:
             place = os.path.relpath(error.filename or self.root, self.root)

@@ -13,11 +13,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 
 from orchestrator.jobs.environments.images import archives
-from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Room, Rootfs
+from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Room, Rootfs, without_zstd
 from orchestrator.jobs.environments.images.records import (
     Descriptor,
     ImageConfig,
@@ -158,15 +159,13 @@ def _lay(
     source: Source, name: ImageName, digest: str, folder: Path, rootfs: Rootfs
 ) -> tuple[str, ImageConfig]:
     first, manifest = _manifest(source, digest or name.reference)
-    for each in manifest["layers"]:
-        _check_packed(str(each.get("mediaType", "")))
     with _blob(source, manifest["config"]["digest"], folder, rootfs.room.most_bytes) as file:
         config: ImageConfig = json.load(file)
     _check_processor(config)
     for number, each in enumerate(manifest["layers"], 1):
         log(f"layer {number} of {len(manifest['layers'])}, {int(each.get('size', 0)):,} bytes")
         with _blob(source, each["digest"], folder, rootfs.room.most_bytes) as file:
-            rootfs.lay(file)
+            rootfs.lay(without_zstd(file))
     return first, config
 
 
@@ -212,11 +211,6 @@ def _read(data: bytes, reference: str) -> Manifest:
     return cast("Manifest", found)
 
 
-def _check_packed(kind: str) -> None:
-    if kind.endswith("zstd"):
-        raise CannotGet("format", "Its layers are packed with zstd; build it with layers packed with gzip.")
-
-
 def _check_processor(config: ImageConfig) -> None:
     own = _PROCESSORS.get(os.uname().machine, os.uname().machine)
     theirs = config.get("architecture") or own
@@ -225,7 +219,7 @@ def _check_processor(config: ImageConfig) -> None:
 
 
 @contextmanager
-def _blob(source: Source, digest: str, folder: Path, most_bytes: int) -> Iterator[IO[bytes]]:
+def _blob(source: Source, digest: str, folder: Path, most_bytes: int) -> Iterator[BufferedReader]:
     """A layer or configuration as an open file that has been compared with its digest."""
     path = folder / "part"
     try:
