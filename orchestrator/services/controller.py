@@ -95,10 +95,14 @@ def open_replicas(service: Service) -> list[ServiceReplica]:
 
 
 def ready_replicas(service: Service) -> list[ServiceReplica]:
-    """Those that requests can go to: of the newest revision, and older ones for those that do not answer yet."""
+    """Those that requests can go to: of the newest revision, and then older ones for those that do not answer yet.
+
+    Where several are as busy, a request goes to the first: who changed the code sees the new one at work.
+    """
     rows = open_replicas(service)
     replaced = _replaced(service, rows, timezone.now())
-    return [each for each in rows if is_serving(each) and each not in replaced]
+    ready = [each for each in rows if is_serving(each) and each not in replaced]
+    return sorted(ready, key=lambda each: -each.revision)
 
 
 def is_serving(replica: ServiceReplica) -> bool:

@@ -103,9 +103,9 @@ def test_an_update_keeps_as_many_replicas_at_work_as_are_asked_for(make_service,
     old = [make_replica(service, revision=1) for _ in range(3)]
     new = [make_replica(service, ready_attempt=ready) for ready in (1, 0, 0)]
 
-    assert controller.ready_replicas(service) == [*old[1:], new[0]]
+    assert controller.ready_replicas(service) == [new[0], *old[1:]]
     advance(service, now, 0, 1, 2, 3)
-    assert controller.ready_replicas(service) == [*old[1:], new[0]]
+    assert controller.ready_replicas(service) == [new[0], *old[1:]]
 
     ServiceReplica.objects.filter(revision=2).update(ready_attempt=1)
     advance(service, now, 4)
