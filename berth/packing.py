@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from berth.git_state import read_diff
-from berth.job_fields import DIFF_FILE
+from berth.shared.job_fields import DIFF_FILE
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -10,7 +10,7 @@ class OrchestratorConfig(AppConfig):
     def ready(self) -> None:
         from django.utils.translation import gettext, ngettext
 
-        from berth.language import speak_with
+        from berth.shared.language import speak_with
         from orchestrator.people import accounts, sessions  # noqa: F401  # registers their receivers; needs the models
 
         speak_with(gettext, ngettext)

@@ -17,7 +17,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from berth.arguments import values_by_name
+from berth.shared.arguments import values_by_name
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.memory_claims import memory_key
 from orchestrator.models import (

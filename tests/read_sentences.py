@@ -2,7 +2,7 @@
 
 from django.utils import timezone
 
-from berth import words
+from berth.shared import words
 from orchestrator.models import Job
 from orchestrator.scheduler import waiting
 

@@ -5,10 +5,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from berth import words
 from berth.agents.looking import ENDED, Answer, Given, Rest, ToolError, look, path_of, short
-from berth.job_fields import FIELDS
-from berth.project_file import Fields
+from berth.shared import words
+from berth.shared.job_fields import FIELDS
+from berth.shared.project_file import Fields
 
 NOT_COPIED = frozenset({"source", "git", "array"})
 

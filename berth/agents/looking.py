@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from berth import words
-from berth.arguments import by_name
-from berth.job_fields import SETTINGS
+from berth.shared import words
+from berth.shared.arguments import by_name
+from berth.shared.job_fields import SETTINGS
 
 UNFINISHED = "queued,held,backoff,starting,running,stopping,unknown"
 ENDED = frozenset({"succeeded", "failed", "cancelled", "timed_out"})

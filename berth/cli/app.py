@@ -9,7 +9,6 @@ import typer
 from typer.core import TyperGroup
 
 from berth import __version__
-from berth.arguments import WrongUse, first_word, split_at_dashes, with_dashes
 from berth.cli import (
     account_commands,
     agent_commands,
@@ -29,6 +28,7 @@ from berth.cli import (
 )
 from berth.cli.options import Json
 from berth.cli.printing import say, show_error, show_json
+from berth.shared.arguments import WrongUse, first_word, split_at_dashes, with_dashes
 
 if TYPE_CHECKING:
     from berth.client import BerthError

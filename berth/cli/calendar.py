@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from berth.arguments import WrongUse, start_time
 from berth.cli.choosing import connect
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.tables import grid, terminal
 from berth.client import Booking
+from berth.shared.arguments import WrongUse, start_time
 
 
 def show_calendar(pool: str | None, *, as_json: bool) -> None:

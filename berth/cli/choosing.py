@@ -4,9 +4,9 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from berth.arguments import WrongUse
 from berth.cli.printing import remark
 from berth.client import FINAL_STATES, WAITING_STATES, Berth, BerthError, Conflict, Job, NotFound, Refused
+from berth.shared.arguments import WrongUse
 
 SHORTEST_PART = 4  # the server looks for parts of ids from here on
 UNFINISHED = ("queued", "held", "starting", "running", "stopping", "backoff", "unknown")

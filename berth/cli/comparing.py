@@ -7,13 +7,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from berth import words
-from berth.arguments import by_name
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
 from berth.client import Job, NotFound
-from berth.job_fields import BY_NAME, SETTINGS
-from berth.metric_names import in_order
+from berth.shared import words
+from berth.shared.arguments import by_name
+from berth.shared.job_fields import BY_NAME, SETTINGS
+from berth.shared.metric_names import in_order
 
 SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 SMALL_CHANGE = 0.005  # of the first job's value; less is not worth a number

@@ -1,10 +1,10 @@
 """berth envs: the packages and caches that are kept for the next jobs, as a table."""
 
-from berth import words
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.tables import grid, terminal
 from berth.client import Berth, KeptFiles, NotFound
 from berth.client.server_answers import KeptEnvironment
+from berth.shared import words
 
 SHORT_KEY = 12
 SHORT_DIGEST = 19  # with "sha256:"

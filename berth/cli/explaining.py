@@ -6,10 +6,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from berth import words
 from berth.cli.printing import safe, say
 from berth.cli.tables import grid, heat_text, job_line, note, state_text, terminal, wall
 from berth.client import Berth, Calibration, Dataset, Device, Explanation, Job, NotFound
+from berth.shared import words
 
 _CHANGES = {
     "gpus": "-g {}",

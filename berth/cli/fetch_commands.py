@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from berth.arguments import WrongUse
 from berth.cli.options import JobId, Json
 from berth.cli.printing import remark, show_json
+from berth.shared.arguments import WrongUse
 
 MODEL = "model:"  # before the name of a model, where a job could stand
 

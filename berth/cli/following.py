@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import typer
 
-from berth import words
 from berth.cli.choosing import exit_status
 from berth.cli.printing import remark, safe, say, show_json, show_json_line, write_log
 from berth.cli.tables import job_line
 from berth.client import Job, LogPart, NotFound
+from berth.shared import words
 
 DETACHED = 130  # a shell's status of a program that Ctrl-C ended
 _TAIL_BLOCK = 64 * 1024

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from berth.arguments import WrongUse, duration_s, is_memory, memory_gib, pair, start_time
-from berth.field import JobField, read_devices
-from berth.job_fields import FIELDS
-from berth.project_file import Fields
+from berth.shared.arguments import WrongUse, duration_s, is_memory, memory_gib, pair, start_time
+from berth.shared.field import JobField, read_devices
+from berth.shared.job_fields import FIELDS
+from berth.shared.project_file import Fields
 
 if TYPE_CHECKING:
     from berth.client import Berth, Spec

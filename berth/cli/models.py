@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from berth import words
 from berth.cli.printing import safe, say
 from berth.cli.tables import grid
 from berth.client import Model, Recipe
-from berth.metric_names import in_order
+from berth.shared import words
+from berth.shared.metric_names import in_order
 
 MOST_VALUES = 3  # metrics in a line
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from berth.client import BerthError
-from berth.package_lists import PACKAGE_FILES, text_of
+from berth.shared.package_lists import PACKAGE_FILES, text_of
 
 _REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
 _REFERS_IN_YAML = re.compile(r"(?m)^\s*-\s+[\"']?(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#\"']+)")

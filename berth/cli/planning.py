@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from berth import words
 from berth.cli.explaining import say_calibration, say_changes
 from berth.cli.local_data import is_path
 from berth.cli.printing import safe, say
 from berth.client import Berth, BerthError, Plan, Spec
+from berth.shared import words
 
 
 def ask(berth: Berth, code: str | None, spec: Spec) -> Plan:

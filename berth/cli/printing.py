@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from berth import words
+from berth.shared import words
 
 if TYPE_CHECKING:  # late import: costs 60 ms, and `berth --help` does not need it
     from berth.client import BerthError

@@ -8,10 +8,10 @@ from pathlib import Path, PurePosixPath
 from rich.table import Table
 from rich.text import Text
 
-from berth import words
 from berth.cli.printing import remark, safe
 from berth.cli.tables import grid, job_line
 from berth.client import Berth, BerthError, Checkpoint, Job, Medium, NotFound, OutputFile
+from berth.shared import words
 
 MOST_NAMED = 10  # of a checkpoint's files in a sentence
 

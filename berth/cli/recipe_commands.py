@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from berth.arguments import memory_gib
 from berth.cli.options import Json
 from berth.cli.printing import remark, safe, say, show_json
+from berth.shared.arguments import memory_gib
 
 PANEL = "Recipes"
 commands = typer.Typer()

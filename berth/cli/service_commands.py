@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.arguments import duration_s
 from berth.cli.options import Given, JobCommand, Json, takes_job_options
 from berth.cli.printing import safe, say, show_json
+from berth.shared.arguments import duration_s
 
 if TYPE_CHECKING:
     from berth.client import Service

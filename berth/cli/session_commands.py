@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from berth import words
 from berth.cli.options import Given, JobCommand, JobId, Json, takes_job_options
 from berth.cli.printing import safe, say, show_json
+from berth.shared import words
 
 if TYPE_CHECKING:
     from berth.client import Session

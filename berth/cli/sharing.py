@@ -4,11 +4,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from berth.arguments import WrongUse, duration_s
 from berth.cli.choosing import find_job
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.tables import grid, terminal
 from berth.client import Berth, BerthError, Job, Link, Note, Project
+from berth.shared.arguments import WrongUse, duration_s
 
 
 def read_text(text: str) -> str:

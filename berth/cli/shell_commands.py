@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from berth.arguments import WrongUse
 from berth.cli.options import JobId, complete_job
 from berth.cli.printing import remark, safe, say
+from berth.shared.arguments import WrongUse
 
 if TYPE_CHECKING:
     from berth.client import Job

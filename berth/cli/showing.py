@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from berth import words
 from berth.cli.printing import safe
 from berth.cli.tables import (
     grid,
@@ -17,8 +16,9 @@ from berth.cli.tables import (
     terminal,
 )
 from berth.client import Job
-from berth.job_fields import FIELDS
-from berth.metric_names import in_order
+from berth.shared import words
+from berth.shared.job_fields import FIELDS
+from berth.shared.metric_names import in_order
 
 IN_THE_HEAD = frozenset({"name", "source", "git"})
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from berth.arguments import WrongUse
 from berth.cli.choosing import UNFINISHED, connect, find_job, one_of_several
 from berth.cli.printing import say, show_json
 from berth.cli.tables import job_line
 from berth.client import Job
+from berth.shared.arguments import WrongUse
 
 WAITING = ("queued",)
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from berth.arguments import WrongUse
 from berth.cli.options import Follow, Given, JobCommand, JobId, Json, Wait, takes_job_options
 from berth.cli.printing import show_json
+from berth.shared.arguments import WrongUse
 
 commands = typer.Typer()
 

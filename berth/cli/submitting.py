@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from berth.arguments import WrongUse, merge
 from berth.cli import programs
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
@@ -15,10 +14,11 @@ from berth.cli.package_files import beside, named
 from berth.cli.printing import progress, remark, safe, say, show_json
 from berth.cli.tables import job_line, on_devices
 from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
-from berth.job_fields import STARTS
-from berth.project_file import NAME as PROJECT_FILE
-from berth.project_file import merge as merge_project
-from berth.project_file import read_project
+from berth.shared.arguments import WrongUse, merge
+from berth.shared.job_fields import STARTS
+from berth.shared.project_file import NAME as PROJECT_FILE
+from berth.shared.project_file import merge as merge_project
+from berth.shared.project_file import read_project
 
 SETTLE_S = 1.5
 MOST_LINKS = 3

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from berth.arguments import WrongUse, duration_s
 from berth.cli import submitting
 from berth.cli.printing import remark, safe, say
 from berth.cli.tables import grid, terminal
 from berth.client import Berth, NotFound, Recipe, Spec, Sweep, Trial
+from berth.shared.arguments import WrongUse, duration_s
 
 Fields: TypeAlias = dict[str, Any]  # of a sweep, as REST takes them
 
@@ -128,7 +128,7 @@ def _parse_file(path: Path) -> Any:
     try:
         import yaml
 
-        from berth.space_yaml import read_yaml
+        from berth.shared.space_yaml import read_yaml
     except ImportError:
         raise WrongUse(f"Reading {path} needs PyYAML; install it, or write the space as JSON.") from None
     try:

@@ -8,10 +8,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth import words
 from berth.cli.printing import safe
 from berth.client import Device, Job
-from berth.metric_names import main_metric
+from berth.shared import words
+from berth.shared.metric_names import main_metric
 
 WIDE = 200  # columns of a pipe or file, which should not lose text
 BAR = 12

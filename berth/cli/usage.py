@@ -1,9 +1,9 @@
 """berth usage: who used the devices, as a table."""
 
-from berth import words
 from berth.cli.printing import safe
 from berth.cli.tables import grid, terminal
 from berth.client import Usage, UsageRow
+from berth.shared import words
 
 USES = {
     "job": "jobs",

@@ -9,7 +9,6 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from berth import words
 from berth.cli import chart
 from berth.cli.choosing import UNFINISHED, exit_status
 from berth.cli.following import detaching, follow_log, say_end, stdout_is_terminal
@@ -25,8 +24,9 @@ from berth.cli.tables import (
     terminal,
 )
 from berth.client import Berth, Job, NotFound, Series, Unreachable
-from berth.metric_names import in_order, main_metric
-from berth.words import server_command
+from berth.shared import words
+from berth.shared.metric_names import in_order, main_metric
+from berth.shared.words import server_command
 
 EVERY_S = 1.0
 PATIENCE_S = 60.0

@@ -7,8 +7,8 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from berth.language import text
-from berth.words import server_command
+from berth.shared.language import text
+from berth.shared.words import server_command
 from dashboard.parts import wall
 from orchestrator.agent import lock
 from orchestrator.jobs.launch import isolation

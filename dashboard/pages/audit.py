@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.reader import signed_in
 from orchestrator.models import AuditEntry, Device, Job, Role
 from orchestrator.people import rights

@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from berth import words
-from berth.metric_names import chart_groups
+from berth.shared import words
+from berth.shared.metric_names import chart_groups
 from dashboard.pages.reader import signed_in
 from dashboard.parts import code_changes, comparison, plots
 from dashboard.parts.rows import recorded

@@ -17,10 +17,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as mark
 from django.views.decorators.http import require_GET
 
-from berth import words
-from berth.command_lines import started_words
-from berth.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS
-from berth.metric_names import in_order
+from berth.shared import words
+from berth.shared.command_lines import started_words
+from berth.shared.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS
+from berth.shared.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from dashboard.parts import chart_marks, failure, forms, job_places, kept_code, remedies, rows, showing, wall
 from dashboard.parts.comparison import device_s_of

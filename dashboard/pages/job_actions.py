@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from berth.job_fields import BY_NAME
+from berth.shared.job_fields import BY_NAME
 from dashboard.pages.job import visible_job
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes, remedies

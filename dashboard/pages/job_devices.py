@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.job import visible_job
 from orchestrator.api.http.writing import write_csv
 from orchestrator.models import Device, Job, Lease

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts import curves, job_columns, job_table, rows
 from dashboard.parts.job_table import JobTable

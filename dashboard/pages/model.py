@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from berth.metric_names import in_order
+from berth.shared.metric_names import in_order
 from dashboard.pages import media
 from dashboard.pages.reader import signed_in
 from dashboard.parts import recipe_forms, recipe_reports

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from berth.metric_names import in_order
+from berth.shared.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from orchestrator.jobs import promotion
 from orchestrator.models import Job, ModelVersion

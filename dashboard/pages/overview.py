@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts import lanes, rows, verdicts, wall
 from orchestrator.live.readings import NowReadings, read_now

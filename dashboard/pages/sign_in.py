@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.generic import RedirectView, TemplateView
 
-from berth import words
+from berth.shared import words
 from dashboard.pages import sign_in_steps
 from orchestrator.api.http.middleware import POLICY_WITH_ISSUER
 from orchestrator.exceptions import Forbidden, Unavailable

@@ -16,9 +16,9 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
-from berth.field import JobField
-from berth.job_fields import STARTS
-from berth.language import text
+from berth.shared.field import JobField
+from berth.shared.job_fields import STARTS
+from berth.shared.language import text
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms

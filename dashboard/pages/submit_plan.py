@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
-from berth import words
-from berth.command_lines import command_line
+from berth.shared import words
+from berth.shared.command_lines import command_line
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, plan_changes
 from orchestrator.exceptions import OrchestratorError

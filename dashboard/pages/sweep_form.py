@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from berth.job_fields import STARTS
-from berth.space_yaml import read_yaml
+from berth.shared.job_fields import STARTS
+from berth.shared.space_yaml import read_yaml
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit import Code, chosen_data, data_choice, filled, pool_choice, signer, take_code
 from dashboard.parts import forms

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.reader import signed_in
 from dashboard.parts import sweep_rows
 from dashboard.parts.sweep_rows import HOUR_S, MOST_ROWS

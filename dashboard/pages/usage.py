@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.reader import signed_in
 from orchestrator.api.resources.usage import HOUR_S, KWH_J, UsageWindow, as_csv, usage_for
 from orchestrator.models import Pool

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods
 
-from berth import words
+from berth.shared import words
 from dashboard.pages.reader import signed_in
 from orchestrator.exceptions import Forbidden, Malformed, Sentence
 from orchestrator.models import Pool

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext
 
-from berth import words
+from berth.shared import words
 from orchestrator.facts.events import Happened
 from orchestrator.models import Attempt, Job, JobEvent, Lease
 from orchestrator.store.metrics.step_times import steps_at

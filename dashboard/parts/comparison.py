@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as mark
 from django.utils.translation import ngettext
 
-from berth import words
-from berth.arguments import by_name, number_or_text
-from berth.job_fields import SETTINGS
-from berth.language import text
-from berth.metric_names import in_loss_order, lower_is_better
+from berth.shared import words
+from berth.shared.arguments import by_name, number_or_text
+from berth.shared.job_fields import SETTINGS
+from berth.shared.language import text
+from berth.shared.metric_names import in_loss_order, lower_is_better
 from dashboard.parts.code_changes import versions
 from dashboard.parts.forms import shown_text
 from dashboard.parts.rows import main_loss, recorded

@@ -7,7 +7,7 @@ from uuid import UUID
 import numpy as np
 from django.conf import settings
 
-from berth.metric_names import in_loss_order
+from berth.shared.metric_names import in_loss_order
 from orchestrator.models import Job
 from orchestrator.store.metrics.series import read_series
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 from numpy.typing import NDArray
 
-from berth import words
+from berth.shared import words
 from dashboard.parts.wall import colour_classes, program
 from orchestrator.facts.events import Happened
 from orchestrator.live.readings import DeviceEntry

@@ -10,9 +10,9 @@ from typing import Any
 from django.http import QueryDict
 from django.utils.translation import gettext
 
-from berth.arguments import WrongUse, duration_s
-from berth.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
-from berth.job_fields import BY_NAME, FIELDS
+from berth.shared.arguments import WrongUse, duration_s
+from berth.shared.field import UNITS_S, JobField, read_devices, written_duration, written_number, written_time
+from berth.shared.job_fields import BY_NAME, FIELDS
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.submission import clones
 from orchestrator.models import Job

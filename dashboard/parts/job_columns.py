@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as mark
 
-from berth import words
+from berth.shared import words
 from dashboard.parts.rows import OwnRow, recorded
 from dashboard.parts.wall import colour_classes
 from dashboard.templatetags import berth as tags

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import Count, Max, QuerySet, Sum
 from django.utils import timezone
 
-from berth.metric_names import in_loss_order, lower_is_better
+from berth.shared.metric_names import in_loss_order, lower_is_better
 from dashboard.parts.sweep_rows import HOUR_S, DrawnTrial, curve_of, text_of
 from orchestrator.models import FINAL_STATES, Attempt, Job
 from orchestrator.people.usage import used_gpu_s

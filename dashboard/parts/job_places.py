@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as mark
 
-from berth.metric_names import chart_groups, chart_sections
+from berth.shared.metric_names import chart_groups, chart_sections
 from orchestrator.models import Job
 from orchestrator.store.metrics.series import series_lengths
 

@@ -20,10 +20,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as mark
 from pydantic import ValidationError
 
-from berth import words
-from berth.arguments import number_or_text
-from berth.language import text
-from berth.metric_names import in_loss_order, lower_is_better
+from berth.shared import words
+from berth.shared.arguments import number_or_text
+from berth.shared.language import text
+from berth.shared.metric_names import in_loss_order, lower_is_better
 from dashboard.parts import job_columns
 from dashboard.parts.job_columns import ARGUMENT, METRIC, Column
 from dashboard.parts.rows import recorded

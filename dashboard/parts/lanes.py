@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_noop as mark
 
-from berth import words
+from berth.shared import words
 from dashboard.parts.memory_map import LEGEND, MemoryPart, memory_parts
 from orchestrator.models import Device, Job, Use
 from orchestrator.scheduler.timeline import Bar, Timeline, read_timeline

@@ -7,7 +7,7 @@ import numpy as np
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from berth import words
+from berth.shared import words
 from orchestrator.models import Device
 from orchestrator.store.metrics.device_history import DeviceHistory
 

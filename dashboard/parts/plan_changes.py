@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from berth import words
+from berth.shared import words
 from orchestrator.scheduler.forecast.whatif import Change
 
 # How to describe a change, and the field of the submit form with its text.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from berth import words
+from berth.shared import words
 from dashboard.parts.job_columns import plain
 from dashboard.parts.rows import recorded
 from orchestrator.models import Job

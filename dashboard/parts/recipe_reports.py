@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from berth import words
+from berth.shared import words
 from orchestrator.models import Job, JobState, ModelRecipe, ModelVersion, RecipeOutcome
 from orchestrator.recipes import listing
 from orchestrator.recipes.report import MeasuredOut, MetricOut, ReportOut

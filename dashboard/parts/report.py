@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from berth import words
-from berth.metric_names import in_loss_order
+from berth.shared import words
+from berth.shared.metric_names import in_loss_order
 from orchestrator.store.metrics import series
 from orchestrator.store.metrics.buckets import Series
 

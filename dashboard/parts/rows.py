@@ -12,8 +12,8 @@ from django.db.models import Case, QuerySet, When
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from berth import words
-from berth.metric_names import in_loss_order
+from berth.shared import words
+from berth.shared.metric_names import in_loss_order
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease, SweepTrial
 from orchestrator.models.jobs import JobQuerySet

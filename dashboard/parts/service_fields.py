@@ -5,9 +5,9 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from berth.arguments import WrongUse, duration_s
-from berth.field import JobField
-from berth.job_fields import FIELDS
+from berth.shared.arguments import WrongUse, duration_s
+from berth.shared.field import JobField
+from berth.shared.job_fields import FIELDS
 from dashboard.parts import forms
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.models import Service

@@ -11,9 +11,9 @@ from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from berth import words
-from berth.command_lines import started_words
-from berth.metric_names import in_loss_order
+from berth.shared import words
+from berth.shared.command_lines import started_words
+from berth.shared.metric_names import in_loss_order
 from dashboard.parts import kept_code, rows
 from dashboard.parts import report as drawing
 from orchestrator.models import Checkpoint, Job, JobEvent, Note, Project, Sweep

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Count, Max, Sum
 from django.utils.translation import gettext as _
 
-from berth import words
+from berth.shared import words
 from orchestrator.models import RungReport, Sweep, SweepTrial
 from orchestrator.store.metrics.series import read_series
 from orchestrator.sweeps.core.history import TrialState

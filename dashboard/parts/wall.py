@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import orjson
 from django.utils.translation import gettext as _
 
-from berth import words
+from berth.shared import words
 from dashboard.parts.rows import OwnRow
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device

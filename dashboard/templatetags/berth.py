@@ -13,8 +13,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as mark
 
-from berth import words
-from berth.language import plural_text, text
+from berth.shared import words
+from berth.shared.language import plural_text, text
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import Attempt, ExitKind, JobState, StopReason
 from orchestrator.scheduler.forecast.steps import Step

@@ -7,8 +7,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.api.resources.search import EditField, typed_field
 from orchestrator.jobs.submission.updates import CHANGEABLE_WHEN_ENDED
 from orchestrator.models import Job

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from berth.metric_names import is_loss
+from berth.shared.metric_names import is_loss
 from orchestrator.agent.follow_events import EventFiles
 from orchestrator.agent.follow_records import RecordFiles
 from orchestrator.agent.run_facts import NOT_OF_THE_SCRIPT, fact_of

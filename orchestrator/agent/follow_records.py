@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from berth.metric_names import is_loss
+from berth.shared.metric_names import is_loss
 from orchestrator.agent.run_values import storable_text
 from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, ParsedBatch
 from orchestrator.agent.telemetry.progress import STEP

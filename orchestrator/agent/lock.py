@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.exceptions import Conflict
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.linux.processes import ProcessId, from_record, identify, is_alive, send_signal

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.exceptions import Impossible, Sentence
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake

@@ -13,7 +13,7 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import Conflict, Forbidden, Sentence, TooLarge
 from orchestrator.models import Dataset, Job
 from orchestrator.people.rights import Someone

@@ -6,7 +6,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-from berth.arguments import values_by_name
+from berth.shared.arguments import values_by_name
 
 CHUNK = 500
 

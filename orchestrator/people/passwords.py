@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import Conflict, Malformed, Sentence, TooMany
 from orchestrator.models import Person
 from orchestrator.people import accounts, audit, rights, sign_in_limits

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from berth.arguments import by_name, number_or_text
+from berth.shared.arguments import by_name, number_or_text
 from orchestrator.exceptions import Conflict, Impossible, NotFound, Sentence
 from orchestrator.jobs import datasets, promotion
 from orchestrator.jobs.submission import code, intake

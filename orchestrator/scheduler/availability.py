@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.live.readings import DeviceEntry
 from orchestrator.models import Device, Health, PoolRight, Role
 from orchestrator.people import rights

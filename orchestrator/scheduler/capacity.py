@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import Sentence
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device, Lease

@@ -3,8 +3,8 @@
 import math
 from datetime import datetime
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.models import Job, JobState
 from orchestrator.scheduler import core
 from orchestrator.sentences.waits import say_wait

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.facts.events import FederationFact, ServiceFact, SweepFact
 from orchestrator.sentences.events import ended_as
 from orchestrator.sentences.table import says

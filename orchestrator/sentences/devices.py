@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from berth import words
-from berth.field import AS_MANY
-from berth.language import text
+from berth.shared import words
+from berth.shared.field import AS_MANY
+from berth.shared.language import text
 from orchestrator.facts.events import Happened, HealthFact
 from orchestrator.sentences.nouns import joined
 from orchestrator.sentences.table import says

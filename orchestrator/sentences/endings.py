@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from berth.language import plural_text, text
+from berth.shared.language import plural_text, text
 from orchestrator.facts.endings import Ended
 from orchestrator.sentences.table import Words, say_json, says
 

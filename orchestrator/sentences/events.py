@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.facts.events import Happened
 from orchestrator.sentences.table import says
 from orchestrator.sentences.waits import say_wait

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 
-from berth.language import text
+from berth.shared.language import text
 from orchestrator.exceptions import Sentence
 from orchestrator.facts.events import NoticeFact
 from orchestrator.facts.record import Fact

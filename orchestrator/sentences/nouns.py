@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from berth.language import plural_text, text
+from berth.shared.language import plural_text, text
 
 Facts = Mapping[str, Any]
 _GIB = 2**30

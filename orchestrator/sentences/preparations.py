@@ -1,7 +1,7 @@
 """What a job waits for that is fetched or prepared for it: code, packages, an image, data, an allocation."""
 
-from berth import words
-from berth.language import plural_text, text
+from berth.shared import words
+from berth.shared.language import plural_text, text
 from orchestrator.sentences.nouns import Facts, lasting
 
 

@@ -1,7 +1,7 @@
 """What came of a recipe of a model."""
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 
 
 def say_outcome(

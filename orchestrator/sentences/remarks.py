@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.facts.events import Happened
 from orchestrator.sentences.nouns import joined
 from orchestrator.sentences.table import says

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from berth import words
-from berth.language import plural_text, text
+from berth.shared import words
+from berth.shared.language import plural_text, text
 from orchestrator.facts.events import Happened
 from orchestrator.sentences.table import say_json, says
 

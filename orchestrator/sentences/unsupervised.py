@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.facts.endings import Ended
 from orchestrator.sentences.endings import ends
 from orchestrator.sentences.nouns import joined

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from berth.language import plural_text, text
+from berth.shared.language import plural_text, text
 from orchestrator.sentences.nouns import (
     Facts,
     booked_for,

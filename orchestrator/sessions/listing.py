@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from berth.command_lines import started_words
+from berth.shared.command_lines import started_words
 from orchestrator.jobs.submission import intake
 from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, Job, JobState, Lease

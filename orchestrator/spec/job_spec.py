@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from berth.command_lines import started_words
-from berth.field import AS_MANY
-from berth.job_fields import BY_NAME, STARTS
+from berth.shared.command_lines import started_words
+from berth.shared.field import AS_MANY
+from berth.shared.job_fields import BY_NAME, STARTS
 from orchestrator.exceptions import Sentence
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.data_names import check_reference
@@ -104,7 +104,7 @@ def device_range(text: str) -> tuple[int, int]:
 
 
 class JobSpec(BaseModel):
-    """A job as people write it; what its fields mean stands in ``berth.job_fields``."""
+    """A job as people write it; what its fields mean stands in ``berth.shared.job_fields``."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=describe_fields)
 

@@ -3,13 +3,13 @@
 import json
 import sys
 
-from berth.field import JobField
-from berth.job_fields import FIELDS
+from berth.shared.field import JobField
+from berth.shared.job_fields import FIELDS
 from orchestrator.spec.job_spec import JobSpec
 
 _HEAD = """# Fields of a job
 
-Made from the table `berth/job_fields.py`. REST, the Python client, `berth run` and the submit form take the same
+Made from the table `berth/shared/job_fields.py`. REST, the Python client, `berth run` and the submit form take the same
 fields; the limits of each stand in the OpenAPI schema (`GET /openapi.json`), and how some of them work together in
 [the contract](api.md#a-job). A field with **c** can change after the submit (`PATCH /jobs/{id}`); jobs that differ
 in a field with **s** were not run with the same settings, and Compare shows it.

@@ -9,7 +9,7 @@ import { live } from "./socket.js";
 import { value } from "./words.js";
 
 const REREAD_MS = 2000;
-const FEW_CHARTS = 6; // are not divided into sections; berth/metric_names.py has the same number
+const FEW_CHARTS = 6; // are not divided into sections; berth/shared/metric_names.py has the same number
 
 export class Metrics {
   #numbers;
@@ -211,7 +211,7 @@ export class Metrics {
   }
 }
 
-// Charts under the beginning of their names, as the server has laid them out (chart_sections in berth/metric_names.py).
+// Charts under the beginning of their names, as the server has laid them out (chart_sections in berth/shared/metric_names.py).
 class Sections {
   #grids = new Map(); // by title
 

@@ -1,4 +1,4 @@
-// How times and counts are written (the same rules as berth/words.py), and kept fresh on the page.
+// How times and counts are written (the same rules as berth/shared/words.py), and kept fresh on the page.
 import { locale, make, say, write } from "./dom.js";
 
 export function duration(seconds) {

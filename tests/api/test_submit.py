@@ -10,7 +10,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 
-from berth.job_fields import DIFF_FILE
+from berth.shared.job_fields import DIFF_FILE
 from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, ModelVersion, Outbox
 from orchestrator.spec.data_names import fill_placeholders

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.arguments import (
+from berth.shared.arguments import (
     WrongUse,
     by_name,
     duration_s,

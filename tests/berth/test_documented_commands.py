@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer
 
-from berth.arguments import split_at_dashes
 from berth.cli.app import UsageError, app
+from berth.shared.arguments import split_at_dashes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])

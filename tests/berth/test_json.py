@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from berth.cli.app import app, start
-from berth.words import SERVER_COMMANDS
+from berth.shared.words import SERVER_COMMANDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")  # see answer_of
 WRONG_USE, TERMINATED = 2, 143

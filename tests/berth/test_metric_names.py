@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.metric_names import chart_groups, in_loss_order, in_order, is_loss, main_metric
+from berth.shared.metric_names import chart_groups, in_loss_order, in_order, is_loss, main_metric
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 
 from berth.client import BerthError, pack_folder
 from berth.git_state import MOST_DIFF_BYTES, read_state
-from berth.job_fields import DIFF_FILE
 from berth.packing import links_left_out
 from berth.pushing import _files
+from berth.shared.job_fields import DIFF_FILE
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from berth.arguments import WrongUse
 from berth.cli.submitting import choose_code, with_project
-from berth.project_file import NAME, read_project
+from berth.shared.arguments import WrongUse
+from berth.shared.project_file import NAME, read_project
 from orchestrator.jobs.submission.intake import parse_spec
 from tests.spec.every_field import OTHER_STARTS, every_field
 

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from berth.arguments import WrongUse
 from berth.cli.job_options import read_options
 from berth.cli.submitting import choose_code, from_git, submit
 from berth.client import Berth, BerthError, Spec
 from berth.client.code import read_code
-from berth.command_lines import started_words
+from berth.shared.arguments import WrongUse
+from berth.shared.command_lines import started_words
 from tests.berth.conftest import BERTH, environment_for
 from tests.jobs.repositories import make_repository
 

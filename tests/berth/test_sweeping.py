@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from berth.arguments import WrongUse
 from berth.cli import sweeping
 from berth.client import Sweep, Trial
+from berth.shared.arguments import WrongUse
 
 SWEEP = {"name": "s", "metric": "val/loss", "direction": "minimize", "space": {"lr": {}}, "warnings": []}
 

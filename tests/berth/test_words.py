@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import berth
-from berth import words
 from berth.cli import tables
 from berth.client import Job
+from berth.shared import words
 
 
 @pytest.mark.parametrize(

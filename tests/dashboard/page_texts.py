@@ -68,7 +68,7 @@ def unmarked_in_template(path: Path) -> Iterator[str]:
 
 
 def marked_in_module(path: Path) -> set[str]:
-    """The texts of a module's calls of gettext and of ``berth.language``."""
+    """The texts of a module's calls of gettext and of ``berth.shared.language``."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):

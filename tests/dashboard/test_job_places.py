@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from berth import words
+from berth.shared import words
 from dashboard.parts.job_places import PLACES
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact

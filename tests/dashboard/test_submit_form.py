@@ -11,8 +11,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from berth.command_lines import command_line
-from berth.job_fields import FIELDS
+from berth.shared.command_lines import command_line
+from berth.shared.job_fields import FIELDS
 from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, Job
 from tests.dashboard.markup import html_of

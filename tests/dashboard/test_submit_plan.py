@@ -5,8 +5,8 @@ import shlex
 import pytest
 from django.urls import reverse
 
-from berth.command_lines import command_line
-from berth.field import Json
+from berth.shared.command_lines import command_line
+from berth.shared.field import Json
 from dashboard.parts import forms
 from orchestrator.models import Device, Job, JobState
 from tests.dashboard.markup import html_of

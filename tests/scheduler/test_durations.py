@@ -7,7 +7,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth import words
+from berth.shared import words
 from orchestrator.models import JobState
 from orchestrator.scheduler.forecast.device_counts import DeviceCountOption
 from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like, expected_durations

@@ -1,4 +1,4 @@
-"""The texts of sentences in the source of a module: all that ``berth.language`` is asked for, and their tables."""
+"""The texts of sentences in the source of a module: all that ``berth.shared.language`` is asked for, and their tables."""
 
 import ast
 from collections.abc import Iterator

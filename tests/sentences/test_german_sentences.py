@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.utils import translation
 
-from berth import words
+from berth.shared import words
 from deploy.translations import catalog
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import FederationFact, Happened
@@ -18,7 +18,10 @@ from orchestrator.sentences.waits import say_wait
 from tests.sentences.sentence_texts import said_in, texts_in
 from tests.system.server import REPOSITORY
 
-MODULES = [*sorted((REPOSITORY / "orchestrator/sentences").glob("*.py")), REPOSITORY / "berth/words.py"]
+MODULES = [
+    *sorted((REPOSITORY / "orchestrator/sentences").glob("*.py")),
+    REPOSITORY / "berth/shared/words.py",
+]
 GERMAN = catalog(REPOSITORY / "orchestrator/locale/de")
 ELSEWHERE = (
     REPOSITORY / "orchestrator/api/resources/search.py",

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from django.utils.html import strip_tags
 
-from berth.command_lines import command_line
+from berth.shared.command_lines import command_line
 from orchestrator.api.resources import server_parts
 from orchestrator.exceptions import Malformed, WrongSetting
 from orchestrator.jobs.environments import requests

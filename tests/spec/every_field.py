@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from berth.field import JobField
-from berth.job_fields import FIELDS
+from berth.shared.field import JobField
+from berth.shared.job_fields import FIELDS
 from orchestrator.spec.job_spec import JobSpec
 
 DEFAULTS = JobSpec().model_dump(mode="json")

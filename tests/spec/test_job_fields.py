@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from berth import client
-from berth.job_fields import BY_NAME, CHANGEABLE, FIELDS
+from berth.shared.job_fields import BY_NAME, CHANGEABLE, FIELDS
 from orchestrator.api.resources.schemas import JobChanges, JobOut
 from orchestrator.exceptions import Malformed
 from orchestrator.jobs.submission.intake import parse_spec

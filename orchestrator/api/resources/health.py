@@ -13,7 +13,7 @@ from django.utils import timezone
 from ninja import Router, Status
 from pydantic import BaseModel
 
-from berth.language import plural_text, text
+from berth.shared.language import plural_text, text
 from orchestrator.agent import lock
 from orchestrator.live import readings as live
 from orchestrator.models import Outbox

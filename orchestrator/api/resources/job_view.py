@@ -11,7 +11,7 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from berth import words
+from berth.shared import words
 from orchestrator.api.resources.attempt_schemas import AttemptOut, LeaseOut, SandboxOut, TrainingPlanOut
 from orchestrator.api.resources.schemas import (
     ArrayOut,

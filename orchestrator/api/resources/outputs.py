@@ -11,8 +11,8 @@ from django.urls.converters import PathConverter
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from berth.job_fields import DIFF_FILE
-from berth.metric_names import chart_groups
+from berth.shared.job_fields import DIFF_FILE
+from berth.shared.metric_names import chart_groups
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.downloads import (
     Download,

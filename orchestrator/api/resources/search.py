@@ -8,10 +8,10 @@ from django.db.models import Q
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from berth import words
-from berth.arguments import typed_duration
-from berth.language import plural_text
-from berth.language import text as say
+from berth.shared import words
+from berth.shared.arguments import typed_duration
+from berth.shared.language import plural_text
+from berth.shared.language import text as say
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.reading import JsonObject
 from orchestrator.api.resources.job_filters import JobFilters, find_jobs

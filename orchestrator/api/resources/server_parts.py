@@ -13,8 +13,8 @@ from django.utils import timezone
 from pydantic import BaseModel, Field
 
 import orchestrator
-from berth import words
-from berth.language import plural_text, text
+from berth.shared import words
+from berth.shared.language import plural_text, text
 from orchestrator.api.http.authentication import HOSTS, ApiRequest
 from orchestrator.api.resources import health
 from orchestrator.jobs.launch import isolation

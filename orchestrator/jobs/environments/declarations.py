@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from berth.package_lists import PACKAGE_FILES
+from berth.shared.package_lists import PACKAGE_FILES
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.jobs.environments.requirement_files import read_requirements

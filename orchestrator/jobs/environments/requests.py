@@ -10,7 +10,7 @@ import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from berth.package_lists import PACKAGE_FILES, text_of
+from berth.shared.package_lists import PACKAGE_FILES, text_of
 from orchestrator.exceptions import Sentence
 from orchestrator.facts.record import Fact
 from orchestrator.jobs.environments.declarations import read_file

@@ -11,7 +11,7 @@ from typing import TypedDict
 from django.conf import settings
 from django.contrib.auth import get_user_model
 
-from berth.language import text
+from berth.shared.language import text
 from orchestrator.exceptions import Sentence, Unavailable
 from orchestrator.jobs.launch import refusals
 from orchestrator.jobs.launch.refusals import Refusal

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.exceptions import Sentence
 from orchestrator.supervisor.sandbox.bwrap import Probe
 

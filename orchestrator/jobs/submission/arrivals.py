@@ -6,10 +6,10 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from berth.arguments import WrongUse
-from berth.job_fields import STARTS
-from berth.project_file import NAME as PROJECT_FILE
-from berth.project_file import merge, parse_project
+from berth.shared.arguments import WrongUse
+from berth.shared.job_fields import STARTS
+from berth.shared.project_file import NAME as PROJECT_FILE
+from berth.shared.project_file import merge, parse_project
 from orchestrator.exceptions import Impossible, Malformed, OrchestratorError, Sentence
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened

@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from berth.job_fields import STARTS
+from berth.shared.job_fields import STARTS
 from orchestrator.exceptions import Conflict, Malformed, Sentence
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, code, rows

@@ -6,8 +6,8 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from berth import words
-from berth.arguments import values_by_name
+from berth.shared import words
+from berth.shared.arguments import values_by_name
 from orchestrator.facts.events import Happened
 from orchestrator.jobs import fetches, lifecycle, memory_claims
 from orchestrator.jobs.environments import requests

@@ -2,7 +2,7 @@
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import Conflict, Impossible, Sentence, count_devices
 from orchestrator.models import Job, JobState, Pool
 from orchestrator.spec.job_spec import JobSpec

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.server import backup
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from berth import words
+from berth.shared import words
 from orchestrator.server import doctor
 from orchestrator.server.doctor import machine, owner
 

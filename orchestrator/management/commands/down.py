@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import Conflict
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher

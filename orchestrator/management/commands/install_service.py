@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.server.operation import service_units
 
 

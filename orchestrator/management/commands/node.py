@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from berth import words
+from berth.shared import words
 from orchestrator.jobs.launch.engines import order_of
 from orchestrator.live import wakeups
 from orchestrator.models import AdminState, Attempt, Device, Pilot

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError
 
 import berth
-from berth.words import plural, server_command
+from berth.shared.words import plural, server_command
 from orchestrator.models import Attempt
 
 PATH = "/api/v1/health/ready"

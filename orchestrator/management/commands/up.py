@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.jobs import example
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.models import Attempt

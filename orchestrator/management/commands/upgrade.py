@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 import berth
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.server import backup
 from orchestrator.server.backup.restoring import refuse_in_use

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from berth import words
+from berth.shared import words
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.scheduler.forecast import replay_runs
 from orchestrator.scheduler.forecast.replays import Question, answer

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from berth.job_fields import STARTS
+from berth.shared.job_fields import STARTS
 from orchestrator.models import Job, JobState
 
 RECENT = 1_000  # the jobs of the server that succeeded last; older ones are not searched

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.jobs import memory_claims
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Device, Job, JobState

@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from berth.language import text
+from berth.shared.language import text
 from orchestrator.jobs import datasets, plan_accuracy
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from berth import words
-from berth.command_lines import started_words
-from berth.language import plural_text, text
+from berth.shared import words
+from berth.shared.command_lines import started_words
+from berth.shared.language import plural_text, text
 from orchestrator.models import Job
 from orchestrator.scheduler.forecast.device_counts import DeviceCountOption
 from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like

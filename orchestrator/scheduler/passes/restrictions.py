@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from berth import words
-from berth.language import text
+from berth.shared import words
+from berth.shared.language import text
 from orchestrator.models import LEASED_STATES, Job, JobState, SchedulerTerm
 from orchestrator.scheduler import core
 from orchestrator.scheduler.core.bookings import booked_devices

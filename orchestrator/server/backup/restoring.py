@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.server.backup import snapshots
 from orchestrator.server.backup.dumping import dump_name, keep_aside, load

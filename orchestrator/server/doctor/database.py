@@ -6,7 +6,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.server.doctor.findings import Finding, summary
 
 

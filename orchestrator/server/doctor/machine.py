@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from django.conf import settings
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.devices import torch_builds
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.utils import timezone
 
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.agent import lock
 from orchestrator.models import Attempt
 from orchestrator.server.doctor.findings import Finding

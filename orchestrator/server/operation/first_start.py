@@ -10,7 +10,7 @@ from django.db import DatabaseError, connections
 from django.db.migrations.loader import MigrationLoader
 
 import berth
-from berth.words import server_command
+from berth.shared.words import server_command
 from orchestrator.exceptions import Unavailable
 from orchestrator.live import wakeups
 from orchestrator.server.static import collect_static

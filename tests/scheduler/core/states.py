@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from berth import words
+from berth.shared import words
 from orchestrator.scheduler.core import (
     BackfillReservation,
     Constraints,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from berth import words
+from berth.shared import words
 from orchestrator.scheduler.core import Policy, State, decide
 from orchestrator.scheduler.core.line import IN_LINE
 from orchestrator.scheduler.forecast.device_counts import DeviceCountOption

@@ -8,8 +8,8 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from berth.arguments import WrongUse
-from berth.job_fields import BY_NAME, STARTS
+from berth.shared.arguments import WrongUse
+from berth.shared.job_fields import BY_NAME, STARTS
 
 NAME = "berth.toml"
 Fields: TypeAlias = dict[str, Any]  # of a job; the client's Spec has their types

@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from berth.field import Json, option_words
-from berth.job_fields import FIELDS
+from berth.shared.field import Json, option_words
+from berth.shared.job_fields import FIELDS
 
 
 def started_words(spec: Mapping[str, Json]) -> list[str]:

@@ -7,7 +7,7 @@ It lives in the client's package because the command line may import nothing of 
 
 from collections.abc import Mapping
 
-from berth.field import JobField
+from berth.shared.field import JobField
 
 FIELDS: tuple[JobField, ...] = (
     JobField(

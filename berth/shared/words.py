@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from berth.language import text
+from berth.shared.language import text
 
 GIB = 1024**3
 TIB = 1024**4

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
-from berth import words
+from berth.shared import words
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 Kind = Literal[
@@ -41,7 +41,7 @@ _HOW_TO_TYPE: Mapping[Kind, str] = {
 
 
 class JobField(NamedTuple):
-    """One field of a job; ``berth.job_fields`` has them all."""
+    """One field of a job; ``berth.shared.job_fields`` has them all."""
 
     name: str  # in JSON, in JobSpec and in the client's Spec
     label: str  # on pages
