@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from berth.client import Berth, BerthError, NotFound
-from berth.pushing import Tell, name_of
+from berth.uploads.pushing import Tell, name_of
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAMED_PATH = re.compile(r"(?:([A-Za-z0-9][A-Za-z0-9._-]{0,63})=)?(.*)", re.DOTALL)

@@ -80,7 +80,7 @@ def connect(job: Annotated[str, typer.Argument(help="Id of a job")]) -> None:
     """Pass the bytes of an SSH connection on; what ssh runs as its ProxyCommand."""
     from berth.cli.choosing import connect as sign_in
     from berth.cli.choosing import find_job
-    from berth.shells import open_shell, relay
+    from berth.client.shells import open_shell, relay
 
     berth = sign_in()
     relay(open_shell(berth, find_job(berth, job.removeprefix(HOST)).id))

@@ -146,7 +146,7 @@ def _links_of(folder: Path) -> list[str]:
     Raises:
         BerthError: an ignore file cannot be read.
     """
-    from berth.packing import CannotPack, links_left_out
+    from berth.uploads.packing import CannotPack, links_left_out
 
     try:
         return links_left_out(folder)

@@ -25,7 +25,7 @@ def read_code(path: Path, spec: Spec) -> tuple[str, str, bytes]:
 
 
 def add_git_state(path: Path, spec: Spec) -> None:
-    from berth.git_state import read_state
+    from berth.uploads.git_state import read_state
 
     state = read_state(path)
     if state is not None:
@@ -33,12 +33,12 @@ def add_git_state(path: Path, spec: Spec) -> None:
 
 
 def pack_folder(folder: Path, *, needed: Sequence[str] = ()) -> bytes:
-    """Pack a folder as a zip archive; ``berth.packing`` says what stays out.
+    """Pack a folder as a zip archive; ``berth.uploads.packing`` says what stays out.
 
     Raises:
         BerthError: nothing or too much would be packed, or a file that is ``needed`` is ignored.
     """
-    from berth.packing import CannotPack, pack
+    from berth.uploads.packing import CannotPack, pack
 
     try:
         return pack(folder, needed=needed)

@@ -344,7 +344,7 @@ class Berth(Connection):
             version: default: the next number, if anything changed.
             tell: called with the bytes that are there, and of all that are sent.
         """
-        from berth.pushing import CannotPush, push  # late import: most programs push nothing
+        from berth.uploads.pushing import CannotPush, push  # late import: most programs push nothing
 
         try:
             return Dataset(push(self, name, Path(path), version=version, description=description, tell=tell))
@@ -355,7 +355,7 @@ class Berth(Connection):
         """The name of a dataset, which is pushed first if it is a path of this machine."""
         if isinstance(data, str):
             return data
-        from berth.pushing import name_of  # late import, as above
+        from berth.uploads.pushing import name_of  # late import, as above
 
         return self.push(name_of(data), data).reference
 

@@ -113,7 +113,7 @@ class Sweep(Record):
         Raises:
             BerthError: Optuna is not installed here.
         """
-        from berth import studies
+        from berth.client import studies
 
         try:
             return studies.study_of(self.json, [trial.json for trial in self.trials()])

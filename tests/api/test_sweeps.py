@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.studies import study_of
+from berth.client.studies import study_of
 from orchestrator.models import AuditEntry, PoolRight, Right, RungReport, Sweep, SweepTrial
 from orchestrator.sweeps import controller
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from berth.client import BerthError, pack_folder
-from berth.git_state import MOST_DIFF_BYTES, read_state
-from berth.packing import links_left_out
-from berth.pushing import _files
 from berth.shared.job_fields import DIFF_FILE
+from berth.uploads.git_state import MOST_DIFF_BYTES, read_state
+from berth.uploads.packing import links_left_out
+from berth.uploads.pushing import _files
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

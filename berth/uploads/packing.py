@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from berth.git_state import read_diff
 from berth.shared.job_fields import DIFF_FILE
+from berth.uploads.git_state import read_diff
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
