@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from training.config.plan import Plan
 from training.data import AnySampler, DataError, SizedDataset, StreamSampler, is_stream, move_to
 from training.model.batches import Compared, Objective, pair_of_stages
 from training.model.metrics import Metrics, MetricSet
-from training.run import Run, load
 from training.strategies.choose import choose_device
 from training.strategies.interface import Strategy
 from training.strategies.single import Single
@@ -121,28 +119,3 @@ def make_sampler(dataset: Any, strategy: Strategy, seed: int = 0) -> AnySampler:
     return data.make_sampler(
         dataset, rank=strategy.data_rank, world_size=strategy.data_ranks, shuffle=False, seed=seed
     )
-
-
-def validate(run: Run, dataset: Any) -> dict[str, float]:
-    """Return ``val_loss`` and the other metrics of a running training's model; waits for the result."""
-    task = Task(
-        run.strategy,
-        run.objective,
-        run.around_forward,
-        partial(load, run),
-        run.metrics,
-        run.reporter.heartbeat,
-    )
-    # Not the DDP wrapper, which would make the ranks wait for each other.
-    model = run.state.model
-    model.eval()
-    run.hooks.call("before_validation", run.state)
-    try:
-        values = measure(task, model, dataset)
-        named = {name if name.startswith("val_") else f"val_{name}": value for name, value in values.items()}
-        named |= run.objective.take_validation_values(run.strategy.ranks.gather)
-    finally:
-        model.train()
-    run.state.metrics |= named
-    run.hooks.call("after_validation", run.state, named)
-    return named

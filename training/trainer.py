@@ -28,7 +28,8 @@ from training.data import (
     require_batch,
 )
 from training.data.prefetch import Augment
-from training.loop import train_or_tell
+from training.loop.epochs import train_or_tell
+from training.loop.run import Run, count_steps
 from training.memory.meters import pretended_memory
 from training.memory.scarcity import Scarcity
 from training.model.batches import Objective
@@ -50,7 +51,6 @@ from training.plan.table import PlanTable
 from training.plan.training import Training
 from training.report import Reporter, default_reporter
 from training.rng import make_deterministic, mix_seeds, seed_rng
-from training.run import Run, count_steps
 from training.state import TrainState
 from training.strategies.choose import (
     choose_device,

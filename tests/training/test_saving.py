@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.training.started import PATIENCE_S
-from training import TrainConfig, Trainer, saving
+from training import TrainConfig, Trainer
+from training.loop import saving
 from training.report import Reporter
 from training.trainer import Stopped
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from training.loop.run import Run
 from training.multi_gpu.pictures import write_curves
-from training.run import Run
 
 
 class _Running(Protocol):

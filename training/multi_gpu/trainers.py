@@ -17,17 +17,16 @@ from training.checkpoint.policy import StopRequest
 from training.config import ConfigError
 from training.config.fixed_plan import fixed_plan
 from training.data import SizedDataset, move_to, start_epoch
-from training.evaluation import validate
-from training.loop import end_step
+from training.loop.epochs import end_step, validate
+from training.loop.run import load
+from training.loop.saving import save
+from training.loop.step import forward_backward, train_step, update
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_out_of_memory
 from training.model.batches import Objective
 from training.model.objective import LossFn, MakeOptimizer, MakeScheduler
 from training.multi_gpu.performance import MetricsCollector, PerformanceMonitor
 from training.multi_gpu.settings import MultiGPUConfig, TrainingMode, become_rank
 from training.rng import mix_seeds, seed_rng
-from training.run import load
-from training.saving import save
-from training.step import forward_backward, train_step, update
 from training.strategies.choose import choose_device, make_strategy, prepare_model
 from training.strategies.precision import has_bf16
 from training.trainer import Trainer

@@ -14,11 +14,11 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from training.data import StreamSampler, start_epoch
-from training.evaluation import validate
+from training.evaluation import Task, measure
+from training.loop.run import Run, count_steps, load
+from training.loop.saving import save, save_is_due
+from training.loop.step import train_step
 from training.rng import capture_rng
-from training.run import Run, count_steps, load
-from training.saving import save, save_is_due
-from training.step import train_step
 from training.strategies.ranks import NO_REQUESTS
 
 
@@ -128,6 +128,31 @@ def finish_epoch(run: Run) -> None:
         run.reporter.report(state.step, **values, **of_epoch)
     if run.hooks.call("after_epoch", state, values.get("val_loss")):
         run.total_steps = state.step
+
+
+def validate(run: Run, dataset: Any) -> dict[str, float]:
+    """Return ``val_loss`` and the other metrics of a running training's model; waits for the result."""
+    task = Task(
+        run.strategy,
+        run.objective,
+        run.around_forward,
+        partial(load, run),
+        run.metrics,
+        run.reporter.heartbeat,
+    )
+    # Not the DDP wrapper, which would make the ranks wait for each other.
+    model = run.state.model
+    model.eval()
+    run.hooks.call("before_validation", run.state)
+    try:
+        values = measure(task, model, dataset)
+        named = {name if name.startswith("val_") else f"val_{name}": value for name, value in values.items()}
+        named |= run.objective.take_validation_values(run.strategy.ranks.gather)
+    finally:
+        model.train()
+    run.state.metrics |= named
+    run.hooks.call("after_validation", run.state, named)
+    return named
 
 
 def end_step(run: Run) -> bool:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from training import events
 from training.config.words import say_names
+from training.loop.run import Run, load
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_host_memory, is_out_of_memory
 from training.memory.repeat import run_with_less
 from training.model.batches import pair_of_stages
-from training.run import Run, load
 
 
 def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:

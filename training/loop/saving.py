@@ -3,8 +3,8 @@
 import time
 
 from training import events
+from training.loop.run import Run
 from training.rng import capture_rng
-from training.run import Run
 from training.state import SavedState
 from training.watch.losses import raise_if_bad
 
