@@ -117,7 +117,7 @@ def _module_to_run(argv: list[str], module: ModuleType, *, is_module: bool) -> s
 
 def _own_name() -> Any:
     """The module that lets this library have another name; late import: few scripts need it."""
-    name = "_berth_rooms.own_name"
+    name = "_berth_rooms.rank.own_name"
     __import__(name)
     return sys.modules[name]
 

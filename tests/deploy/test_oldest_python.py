@@ -31,7 +31,7 @@ LATER_ARGUMENTS = {
 
 
 # What a script in an image runs behind, on Python 3.8 or newer; sitecustomize has no future import.
-IN_IMAGES = ("entry.py", "own_name.py", "rank/*.py")
+IN_IMAGES = ("entry.py", "rank/*.py")
 IMAGES_HAVE = (3, 8)
 AFTER_3_8 = {"removeprefix", "removesuffix", "waitstatus_to_exitcode", "pairwise", "orig_argv", "pidfd_open"}
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
-from ..import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
+from ..rank.import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
 from .timeline import summarise
 
 SIGNAL: Final = signal.SIGRTMIN + 11  # as orchestrator.supervisor.ranks.stopping sends it

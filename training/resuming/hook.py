@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from ..import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
+from ..rank.import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
 from .trainers import TRAINERS, WATCHED, Call, Mark
 
 MOST_NOTED_BYTES = 40  # two lines: that a second training began is enough to know

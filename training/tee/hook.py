@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
+from ..rank.import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
 from .calls import STEP_NAMES, WRAPPED, Call, Showing
 from .gallery import Gallery
 from .lengths import LENGTHS, Length

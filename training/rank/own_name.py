@@ -20,7 +20,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 NAME, OTHER_NAME = "training", "_berth_training"
-_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODULE = re.compile(r"training(?:\.\w+)+")
 
 

@@ -1,5 +1,7 @@
 """Calls back when the script has loaded a module.  Standard library only; the entry loads it by its folder."""
 
+from __future__ import annotations  # an image may have a Python older than ours, which would evaluate them
+
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
