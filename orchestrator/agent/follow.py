@@ -20,8 +20,7 @@ from orchestrator.agent.follow_events import EventFiles
 from orchestrator.agent.follow_records import RecordFiles
 from orchestrator.agent.run_facts import NOT_OF_THE_SCRIPT, fact_of
 from orchestrator.agent.run_values import StepRate, storable
-from orchestrator.agent.telemetry.layout_reader import RATE
-from orchestrator.agent.telemetry.line_values import LineValues
+from orchestrator.agent.telemetry.layout_reader import RATE, LineValues
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import PERCENT, STEP

@@ -1,6 +1,6 @@
 """Reads printed lines as a run prints them, and says what they tell."""
 
-from orchestrator.agent.telemetry.line_values import LineValues
+from orchestrator.agent.telemetry.layout_reader import LineValues
 from orchestrator.agent.telemetry.printed_lines import LineParser
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.telemetry.line_values import LineValues
+from orchestrator.agent.telemetry.layout_reader import LineValues
 from orchestrator.agent.telemetry.printed_lines import LineParser
 
 TRAINERS = tomllib.loads(Path(__file__).with_name("trainers.toml").read_text())["trainer"]

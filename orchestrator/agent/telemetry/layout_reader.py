@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from orchestrator.agent.telemetry.layouts import Kind, Layout, Slot
-from orchestrator.agent.telemetry.line_values import NO_VALUES, LineValues
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, Muting
 from orchestrator.agent.telemetry.named_numbers import count_of, total_of, values_of, whole_of
@@ -16,6 +17,19 @@ from orchestrator.agent.telemetry.vocabulary import OFTEN_MEASURED
 
 RATE = "_per_s"
 WHOLE = 100  # percent
+NO_VALUES: Mapping[str, float] = MappingProxyType({})
+
+
+class LineValues(NamedTuple):
+    """The content of one line; ``values`` is empty if the line only reports progress."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: int | None = None
+    values: Mapping[str, float] = NO_VALUES
+    unit: str = STEP  # of the step: "step", "sample", "epoch" or "percent"
+    moves: bool = True  # the step is where the training is now
 
 
 class LayoutReader:

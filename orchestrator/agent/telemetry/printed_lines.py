@@ -12,9 +12,8 @@ from typing import Any
 from orchestrator.agent.telemetry.bars import read_bar
 from orchestrator.agent.telemetry.cross_validation import FIT_HINT, FOLD_HINT, read_fit, with_fold
 from orchestrator.agent.telemetry.drawn_bars import read_drawn_bar
-from orchestrator.agent.telemetry.layout_reader import LayoutReader
+from orchestrator.agent.telemetry.layout_reader import LayoutReader, LineValues
 from orchestrator.agent.telemetry.layouts import Kind, Layout
-from orchestrator.agent.telemetry.line_values import LineValues
 from orchestrator.agent.telemetry.muting import FRAME, MOST_CODE_LINES, OPEN_ENDS, Muting, opens_dump
 from orchestrator.agent.telemetry.named_numbers import count_of
 from orchestrator.agent.telemetry.percent_lines import read_percent

@@ -3,11 +3,11 @@
 import re
 from dataclasses import replace
 
+from orchestrator.agent.telemetry.best import named_best, only_names_best, past_counts
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout
 from orchestrator.agent.telemetry.log_prefixes import LOG_PREFIX, PARTS_OF_A_RUN, without_logger
 from orchestrator.agent.telemetry.numbers import numbers_of
 from orchestrator.agent.telemetry.parts import in_part, parts_of
-from orchestrator.agent.telemetry.past import named_best, past_counts
 from orchestrator.agent.telemetry.roles import GLOBAL_RANK, ITERATION_RANK, Builder
 from orchestrator.agent.telemetry.tokens import NUMBER
 from orchestrator.agent.telemetry.unnamed_counts import read_start
@@ -81,7 +81,6 @@ _LOSS_ALONE = re.compile(
     rf"\W{{0,8}}(?:(?:total|overall|average|avg|mean|{PARTS_OF_A_RUN})\.?\s){{1,2}}loss\s{{1,8}}\x01\s{{0,9}}",
     re.IGNORECASE,
 )
-_IS_BEST = re.compile(r":?\s(?:(?:is|was|gave|has|had)\s)?(?:still\s)?(?:the\s)?best\b", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]+")
 _BEFORE_MEASURES = frozenset({"time", "time_s", "lr", "learning_rate"})  # "Time: 12.3 train_loss: 0.5"
 _NAMES = re.compile(r"[^\W\d][\w@/.-]{0,60}")
@@ -167,7 +166,7 @@ def _read_with(builder: Builder, texts: tuple[str, ...], whole: str) -> Layout |
         return Layout(
             Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
             episodes=episodes, lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
-            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or _names_best(builder, texts) or _tells_of_saving(whole, fields)
+            evaluates=_only_evaluates(fields), behind_count=builder.behind_count or only_names_best(builder, texts) or _tells_of_saving(whole, fields)
             or (not fields and builder.names_thing),
         )  # fmt: skip
     measured = [field.name for field in fields if is_measure(field.name)]
@@ -216,14 +215,6 @@ def _only_evaluates(fields: tuple[Field, ...]) -> bool:
 def _is_headline(builder: Builder, line: str) -> bool:
     """Whether a line is nothing but the count of an iteration: "----- Iteration #3 -----"."""
     return builder.step_rank == ITERATION_RANK and _HEADLINE.fullmatch(line) is not None
-
-
-def _names_best(builder: Builder, texts: tuple[str, ...]) -> bool:
-    """Whether a line only names the best epoch, which may be an earlier one: "epoch 3/10 is best"."""
-    if builder.epoch is None or builder.step is not None:
-        return False
-    last = builder.epoch.at if builder.epoch.of is None else builder.epoch.of
-    return _IS_BEST.match(texts[last + 1]) is not None
 
 
 def _tells_of_saving(whole: str, fields: tuple[Field, ...]) -> bool:
