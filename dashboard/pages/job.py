@@ -28,9 +28,9 @@ from dashboard.parts.result_files import MOST_FILES, file_card
 from orchestrator.api.resources.environments import log_of, show_fetch
 from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, profiles, training_plans
-from orchestrator.jobs.log_quotes import quotable
 from orchestrator.models import WAITING_STATES, Attempt, Checkpoint, Job, JobEvent, JobState
 from orchestrator.people import rights
+from orchestrator.people.secrets import quotable
 from orchestrator.scheduler.passes.neighbours import beside_now
 from orchestrator.sharing import notes
 from orchestrator.spec.job_spec import JobFields

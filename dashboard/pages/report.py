@@ -18,10 +18,10 @@ from orchestrator.api.http import rate
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.sweeps import find_sweep
 from orchestrator.exceptions import NotFound, OrchestratorError
-from orchestrator.jobs.log_quotes import quotable
 from orchestrator.models import Attempt, Job
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.people import audit
+from orchestrator.people.secrets import quotable
 from orchestrator.sentences.errors import sentence_of
 from orchestrator.sharing import links, projects
 

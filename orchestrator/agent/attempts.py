@@ -26,10 +26,10 @@ from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch.engines import engine_of, order_of, read_whole
 from orchestrator.jobs.launch.trainers import failed_on_checkpoint
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.jobs.log_quotes import quotable
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.nodes.copies import LEASE, STATE
+from orchestrator.people.secrets import quotable
 from orchestrator.sentences import say
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import plain_text, split_long_lines

@@ -15,9 +15,10 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
 from orchestrator.exceptions import Malformed, OrchestratorError, Sentence
-from orchestrator.models import JobSecret
+from orchestrator.models import Attempt, Job, JobSecret
 from orchestrator.spec.field_types import why_not_a_variable
 from orchestrator.store.files.durable import read_or_create
+from orchestrator.supervisor.verdict.hiding import hider_of
 
 LONGEST_VALUE_BYTES = 16 * 1024
 MOST_SECRETS = 100
@@ -79,18 +80,20 @@ def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def unchanged_since(owner_id: int, names: Iterable[str], at: datetime) -> list[str] | None:
-    """The values of secrets that are still those of a time, to hide them in a text; None if one is not."""
-    wanted = set(names)
-    if not wanted:
-        return []
-    rows = list(JobSecret.objects.filter(owner_id=owner_id, name__in=wanted, changed_at__lte=at))
-    if len(rows) < len(wanted):
-        return None
-    try:
-        return [_open(row) for row in rows]
-    except SecretLost:
-        return None
+def quotable(job: Job, attempt: Attempt, text: str, *, is_cut: bool = False) -> str:
+    """A text of the attempt's log with ``***`` for the values of the job's secrets.
+
+    Args:
+        is_cut: the text begins at any byte, so perhaps within such a value.
+
+    Returns:
+        Nothing if a secret was replaced or deleted after the attempt was made: what the run printed is unknown then.
+    """
+    values = _unchanged_since(job.owner_id, job.spec.secrets, attempt.created_at)
+    if values is None:
+        return ""
+    hide = hider_of(values)
+    return hide.in_cut(text) if is_cut else hide(text)
 
 
 def seal(value: str) -> bytes:
@@ -120,6 +123,20 @@ def _open(secret: JobSecret) -> str:
                 secret=secret.name,
             )
         ) from None
+
+
+def _unchanged_since(owner_id: int, names: Iterable[str], at: datetime) -> list[str] | None:
+    """The values of secrets that are still those of a time, to hide them in a text; None if one is not."""
+    wanted = set(names)
+    if not wanted:
+        return []
+    rows = list(JobSecret.objects.filter(owner_id=owner_id, name__in=wanted, changed_at__lte=at))
+    if len(rows) < len(wanted):
+        return None
+    try:
+        return [_open(row) for row in rows]
+    except SecretLost:
+        return None
 
 
 def _check(owner: AbstractBaseUser, name: str, value: str) -> None:
