@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from orchestrator.models import AdminState, Attempt, Job, JobState, StartPromise
 from orchestrator.scheduler.forecast import planning
-from tests.berth.test_words import ends_of
+from tests.berth.shared.test_words import ends_of
 
 MINUTE_S = 60
 

@@ -14,7 +14,7 @@ from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like, ex
 from orchestrator.scheduler.forecast.planning import plan
 from orchestrator.scheduler.forecast.wording import tell_outcomes
 from orchestrator.spec.job_spec import JobSpec
-from tests.berth.test_words import ends_of
+from tests.berth.shared.test_words import ends_of
 
 pytestmark = pytest.mark.django_db
 HASH = "5" * 64

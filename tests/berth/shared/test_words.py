@@ -95,7 +95,7 @@ def test_whole_numbers_are_written_in_full_and_others_with_four_digits(number: f
 
 
 def test_the_version_of_the_command_is_the_projects():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
     assert berth.__version__ == project["version"]
 
