@@ -15,7 +15,10 @@ DEFAULT_REF = "HEAD"
 _EXAMPLES = "https://github.com/lab/code.git or git@github.com:lab/code.git"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
-_SHORT = re.compile(rf"(?:{_USER}@)?{_HOST}:(?![-:/]{{1,2}})[^\s:][^\s]*")  # as scp writes it
+# As scp writes it; without a user, host:/path would be a scheme with a slash missing.
+_SHORT = re.compile(rf"(?:{_USER}@{_HOST}:/?|{_HOST}:)(?![-:/])[^\s]+")
+# How access tokens of the usual hosts begin; as the user of an address they work without a password.
+_TOKEN = re.compile(r"gh[opsur]_|github_pat_|gl[a-z]{2,6}-|ATBB|ATCTT|hf_|[0-9a-f]{40}")
 _LONG = re.compile(rf"(?P<scheme>https|ssh)://(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?/(?!-)[^\s?#]+")
 _FILE = re.compile(r"file:///(?!-)[^\s?#]+")
 # What git itself refuses in the name of a branch or tag, and a dash that would make it an option.
@@ -27,9 +30,13 @@ def _address(value: str) -> str:
     """The address as git takes it; pip's spelling ``git+https://`` is one, too."""
     text = clean_text(value).removeprefix("git+")
     parts = urlsplit(text)
-    if parts.scheme in {"https", "ssh"} and parts.password is not None:
+    if parts.password is not None:
         raise ValueError(
             "has a password in it, which logs and pages would show; store it as a secret and name that as key"
+        )
+    if _TOKEN.match(parts.username or ""):
+        raise ValueError(
+            "has a token in it, which logs and pages would show; store it as a secret and name that as key"
         )
     if _LONG.fullmatch(text) or _FILE.fullmatch(text):
         return text
