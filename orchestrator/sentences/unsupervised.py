@@ -197,11 +197,15 @@ _NOT_FETCHED = {
     "ref": (
         "{url} has no branch, tag or commit {ref}.",
         "Check its name; it may have been renamed or deleted. "
-        "A commit is named by its whole hash, 40 characters.",
+        "A commit is named by its hash or the first 7 digits or more of it.",
     ),
     "commit": (
         "{url} does not have or does not give out the commit {ref}.",
         "Check the hash, or name a branch or tag that contains it.",
+    ),
+    "empty": (
+        "{url} has no default branch: it is empty, or is no git repository.",
+        "Push a commit first, or name a branch with --ref.",
     ),
     "key_needed": (
         "{url} asks for a key.",
@@ -217,6 +221,14 @@ _NOT_FETCHED = {
         "The secret {key} is not a key that ssh can read.",
         "Store a private key without passphrase, with all of its lines: berth secret set {key} < key-file.",
     ),
+    "key_locked": (
+        "The secret {key} is a key with a passphrase, for which nobody can be asked.",
+        "Remove it from a copy with ssh-keygen -p -f key-file, and store that: berth secret set {key} < key-file.",
+    ),
+    "redirected": (
+        "{url} leads to another host, which asks for a key; a secret is only sent to the host of the address.",
+        "Give the address that the repository has now.",
+    ),
     "repository": (
         "There is no repository {url}, or it is private.",
         "Check the address; for a private one name a secret with its key: --git-key NAME.",
@@ -224,6 +236,10 @@ _NOT_FETCHED = {
     "host_key": (
         "The host of {url} showed another host key than before.",
         "Somebody may be between this server and it; if the host has changed its key, ask an administrator.",
+    ),
+    "certificate": (
+        "The host of {url} showed a certificate that this server does not trust.",
+        "An administrator can name the certificates that it trusts with SSL_CERT_FILE.",
     ),
     "network": (
         "The host of {url} could not be reached.",
@@ -233,6 +249,7 @@ _NOT_FETCHED = {
         "This server fetches no code from {url}.",
         "An administrator can allow the folder with BERTH_GIT_ROOTS.",
     ),
+    "files": ("The files of {url} cannot be stored as code.", ""),
     "size": ("The code of {url} is too large.", "Keep data out of the repository and name it as a dataset."),
     "secret": ("The code of {url} could not be fetched.", ""),
     "disk": ("The code of {url} could not be written.", "Ask an administrator to make room."),
@@ -247,8 +264,8 @@ def _code_not_fetched(cause: str, url: str, ref: str, key: str, message: str) ->
     facts = {"url": url, "ref": ref or "HEAD", "key": key}
     told = f"{text(what, **facts)} {_help(help_, **facts)}".strip()
     return (
-        f"{told} {message}"
-        if cause in {"secret", "size", "tool"}
+        f"{told} {message}".strip()
+        if cause in {"secret", "size", "files", "tool", "key_locked"}
         else text("{told} Git said: {message}", told=told, message=message)
     )
 

@@ -7,7 +7,7 @@ import os
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,10 +46,22 @@ def commit(folder: Path, files: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def served(root: Path, certificate: Path, password: str) -> Iterator[str]:
-    """Serve the repositories below a folder over HTTPS to those who know the password; yields the address."""
-    _write_certificate(certificate)
-    handler = type("Handler", (_Handler,), {"root": root, "password": password})
+def served(
+    root: Path,
+    certificate: Path,
+    password: str,
+    answer: Callable[[BaseHTTPRequestHandler], None] | None = None,
+) -> Iterator[str]:
+    """Serve the repositories below a folder over HTTPS to those who know the password; yields the address.
+
+    Args:
+        certificate: written here unless it is there.
+        answer: answers all requests in place of git.
+    """
+    if not certificate.exists():
+        _write_certificate(certificate)
+    answers = [] if answer is None else [answer]
+    handler = type("Handler", (_Handler,), {"root": root, "password": password, "answers": answers})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
@@ -69,6 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     root: Path
     password: str
+    answers: Sequence[Callable[[BaseHTTPRequestHandler], None]]  # one at most
 
     def do_GET(self) -> None:
         self._answer()
@@ -80,6 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
     def _answer(self) -> None:
+        for answer in self.answers:
+            answer(self)
+            return
         given = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
         if given.rpartition(":")[2] != self.password:
             self.send_response(401)

@@ -1,17 +1,23 @@
 """Code that a job names by a git repository, fetched by the real git while the job waits."""
 
 import dataclasses
+import resource
+import subprocess
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.jobs import preparations
-from orchestrator.jobs.checkouts import checking_out, failures, mirrors
+from orchestrator.jobs import lifecycle, preparations
+from orchestrator.jobs.checkouts import checking_out, deploy_keys, failures, mirrors
+from orchestrator.jobs.checkouts.git import LONGEST_OUTPUT
 from orchestrator.jobs.submission import clones, intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Checkout, CheckoutState, Environment, ExitKind, Job, JobState
@@ -222,6 +228,165 @@ def test_private_repository_over_https_is_fetched_with_the_persons_token_only(
         intake.accept(bob, parse_spec({"source": {"git": url, "key": "TOKEN"}}))
 
 
+def test_token_is_not_sent_to_the_host_that_a_redirect_leads_to(
+    repository, submit, ada, monkeypatch, tmp_path
+):
+    """A password goes by host alone: also the port is another server."""
+    certificate = tmp_path / "certificate.pem"
+    secrets.keep(ada, "TOKEN", "the token")
+    with served(repository.parent, certificate, "the token") as other:
+
+        def lead_away(request: BaseHTTPRequestHandler) -> None:
+            request.send_response(302)
+            request.send_header("Location", f"{other}{request.path}")
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+
+        with served(repository.parent, certificate, "", lead_away) as host:
+            monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+            job = fetched(submit(f"{host}/tiny/.git", key="TOKEN"))
+
+    assert (job.state, job.ending["facts"]["cause"]) == (JobState.FAILED, "redirected")
+    assert "leads to another host" in job.exit_detail
+
+
+def test_host_whose_certificate_is_not_trusted_is_told_apart(repository, submit, tmp_path):
+    with served(repository.parent, tmp_path / "certificate.pem", "") as host:
+        job = fetched(submit(f"{host}/tiny/.git"))
+
+    assert job.ending["facts"]["cause"] == "certificate"
+    assert "SSL_CERT_FILE" in job.exit_detail
+
+
+def _fetch_in_thread(number: int) -> None:
+    checking_out.fetch(number)
+    connection.close()
+
+
+def test_cancel_ends_a_fetch_from_a_host_that_does_not_answer(repository, submit, ada, monkeypatch, tmp_path):
+    certificate = tmp_path / "certificate.pem"
+    asked, ended = threading.Event(), threading.Event()
+
+    def hang(request: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        request.connection.recv(1)  # until the client is gone
+        ended.set()
+
+    with served(repository.parent, certificate, "", hang) as host:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        job = submit(f"{host}/tiny/.git")
+        thread = threading.Thread(target=_fetch_in_thread, args=(job.checkout.pk,))
+        thread.start()
+        assert asked.wait(20)
+        lifecycle.cancel(job, by=ada.username)
+        thread.join(20)
+
+        assert not thread.is_alive()
+        assert ended.wait(20)
+    job.checkout.refresh_from_db()
+    job.refresh_from_db()
+    assert (job.checkout.state, job.state) == (CheckoutState.FAILED, JobState.CANCELLED)
+
+
+def test_endless_list_of_files_ends_the_fetch_and_not_the_memory(repository, submit, monkeypatch):
+    """Ten folders of ten folders and so on, of the same few objects: some kilobytes, a hundred MB of names."""
+    blob = git(repository, "hash-object", "-w", "train.py")
+    entry = f"100644 blob {blob}"
+    for _ in range(5):
+        lines = "".join(f"{entry}\t{'name' * 50}-{number}\n" for number in range(10))
+        (repository / ".git/tree").write_text(lines)
+        tree = git(repository, "-c", "alias.tree=!git mktree < .git/tree", "tree")
+        entry = f"040000 tree {tree}"
+    newest = git(repository, "commit-tree", tree, "-m", "large")
+    git(repository, "update-ref", "refs/heads/main", newest)
+    before_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    job = fetched(submit(address(repository)))
+
+    grown_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before_bytes
+    assert (job.state, job.ending["facts"]["cause"]) == (JobState.FAILED, "size")
+    assert "The list of its files has over 64 MiB" in job.exit_detail
+    assert grown_bytes < 2 * LONGEST_OUTPUT
+
+
+def test_repository_with_sha256_names_is_fetched_and_its_commit_found_by_the_first_digits(
+    home, repository, submit
+):
+    folder = repository.parent / "long"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main", "--object-format=sha256")
+    first = commit(folder, {"train.py": TRAIN})
+    newest = commit(folder, {"more.py": "x = 1\n"})
+
+    jobs = [fetched(submit(address(folder), ref=ref)) for ref in (None, first[:9], newest)]
+
+    assert [job.spec_fields["git"]["commit"] for job in jobs] == [newest, first, newest]
+    assert files_of(home, jobs[1]) == {"train.py"}
+
+
+def test_worktree_and_clone_with_shared_objects_below_the_operators_folder_are_fetched(
+    home, repository, submit
+):
+    worktree, clone = repository.parent / "work", repository.parent / "shared"
+    git(repository, "worktree", "add", "--quiet", "-b", "other", str(worktree))
+    git(repository, "clone", "--quiet", "--shared", str(repository), str(clone))
+
+    for folder in (worktree, clone):
+        job = fetched(submit(address(folder)))
+        assert files_of(home, job) == {"train.py"}, job.exit_detail
+
+
+def test_branch_with_an_apostrophe_keeps_its_name(repository, submit):
+    git(repository, "branch", "ada's/try#1")
+
+    job = fetched(submit(address(repository), ref="ada's/try#1"))
+
+    assert job.spec_fields["git"]["branch"] == "ada's/try#1"
+
+
+def test_repository_without_commits_and_names_that_code_cannot_have_are_told(repository, submit):
+    empty = repository.parent / "empty"
+    empty.mkdir()
+    git(empty, "init", "--quiet")
+    commit(repository, {"Data.txt": "1", "data.txt": "2"})
+
+    none, twice = (fetched(submit(address(folder))) for folder in (empty, repository))
+
+    assert "has no default branch: it is empty" in none.exit_detail
+    assert "differ only in case" in twice.exit_detail
+    assert "too large" not in twice.exit_detail
+
+
+def _private_key(folder: Path, passphrase: str, *style: str) -> str:
+    file = folder / "made"
+    subprocess.run(["ssh-keygen", "-q", "-a", "1", "-N", passphrase, "-f", file, *style], check=True)
+    return file.read_text()
+
+
+@pytest.mark.parametrize(
+    "style", [("-t", "ed25519"), ("-t", "rsa", "-m", "PEM"), ("-t", "rsa", "-m", "PKCS8")]
+)
+def test_deploy_key_with_a_passphrase_is_told_before_the_host_is_asked(
+    repository, submit, ada, tmp_path, style
+):
+    secrets.keep(ada, "LOCKED", _private_key(tmp_path, "some words", *style))
+
+    job = fetched(submit("ssh://git@127.0.0.1:9/lab/code.git", key="LOCKED"))
+
+    assert (job.state, job.ending["facts"]["cause"]) == (JobState.FAILED, "key_locked")
+    assert "a key with a passphrase" in job.exit_detail
+
+
+def test_deploy_key_with_the_line_ends_of_windows_is_one_that_ssh_reads(tmp_path):
+    key = _private_key(tmp_path, "", "-t", "ed25519")
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    file.write_text(deploy_keys.with_line_ends(key.replace("\n", "\r\n")), newline="")
+
+    assert not deploy_keys.has_passphrase(key)
+    subprocess.run(["ssh-keygen", "-y", "-f", file], check=True, stdin=subprocess.DEVNULL)
+
+
 def test_nothing_that_a_repository_names_is_run_and_links_and_modules_are_told(
     repository, submit, tmp_path, home
 ):
@@ -268,6 +433,11 @@ def test_fetch_after_one_that_was_killed_begins_a_new_mirror(repository, submit,
         ({"git": "-oProxyCommand=x:y"}, "not an address"),
         ({"git": "/srv/git/x"}, "not an address"),
         ({"git": "https://me:secret@host/x.git"}, "has a password in it"),
+        ({"git": "http://me:secret@host/x.git"}, "has a password in it"),
+        ({"git": "https://ghp_0123456789@host/x.git"}, "has a token in it"),
+        ({"git": "https://glpat-0123456789@host/x.git"}, "has a token in it"),
+        ({"git": "https:/host/x.git"}, "not an address"),
+        ({"git": "git@host:/-x"}, "not an address"),
         ({"git": "https://host/x", "ref": "--upload-pack=x"}, "not a branch"),
         ({"git": "https://host/x", "ref": "a..b"}, "not a branch"),
         ({"git": "https://host/x", "ref": "+main:main"}, "not a branch"),
@@ -285,6 +455,8 @@ def test_addresses_and_refs_that_git_would_take_for_something_else_are_refused(s
     [
         ("git+https://host/x.git", "https://host/x.git"),
         ("git@host.org:lab/x.git", "git@host.org:lab/x.git"),
+        ("git@host:/srv/git/x.git", "git@host:/srv/git/x.git"),
+        ("https://lab@bitbucket.org/lab/x.git", "https://lab@bitbucket.org/lab/x.git"),
         ("git+ssh://git@host:2222/lab/x.git", "ssh://git@host:2222/lab/x.git"),
         ("https://[::1]:8443/x", "https://[::1]:8443/x"),
     ],

@@ -6,12 +6,13 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from orchestrator.exceptions import OrchestratorError
+from orchestrator.exceptions import OrchestratorError, TooLarge
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import fact
 from orchestrator.jobs import preparations
 from orchestrator.jobs.background import Background, locked
 from orchestrator.jobs.checkouts import mirrors
+from orchestrator.jobs.checkouts.bounded import NotWanted
 from orchestrator.jobs.checkouts.failures import CannotFetch
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.jobs.submission import arrivals
@@ -53,13 +54,17 @@ def _fetch(row: Checkout) -> None:
     try:
         owner = User.objects.get(pk=row.owner_id)
         key = job_secrets.reveal(owner, [row.key])[row.key] if row.key else None
-        fetched = mirrors.fetch(row.owner_id, row.url, row.ref, key)
+        fetched = mirrors.fetch(row.owner_id, row.url, row.ref, key, lambda: _is_wanted(row))
+    except NotWanted:
+        preparations.change(row, state=CheckoutState.FAILED, ended_at=timezone.now())
     except CannotFetch as error:
         _give_up(row, error)
     except SecretLost as error:
         _give_up(row, CannotFetch("secret", str(error)))
-    except OrchestratorError as error:  # names or sizes that code cannot have
+    except TooLarge as error:
         _give_up(row, CannotFetch("size", str(error)))
+    except OrchestratorError as error:  # names that code cannot have, or no files
+        _give_up(row, CannotFetch("files", str(error)))
     except OSError as error:
         logger.exception("Fetching checkout %s failed", row.pk)
         _give_up(row, CannotFetch("disk", f"{error.strerror or error}."))
@@ -74,6 +79,11 @@ def _fetch(row: Checkout) -> None:
             ended_at=timezone.now(),
             why={},
         )
+
+
+def _is_wanted(row: Checkout) -> bool:
+    """Whether a job waits for the code: it may have been cancelled."""
+    return row.jobs.filter(state__in=WAITING_STATES).exists()
 
 
 def arrive(row: Checkout) -> None:

@@ -3,10 +3,18 @@
 import re
 
 LONGEST_WORDS = 500
+OTHER_HOST = "a redirect leads to another host, which gets no secret"
 # In this order: the first that is found is the cause.
 _CAUSES = (
     ("disk", re.compile(r"No space left on device|Disk quota exceeded")),
-    ("size", re.compile(r"File too large|SIGXFSZ|signal 25")),
+    ("redirected", re.compile(OTHER_HOST)),
+    ("size", re.compile(r"File too large|SIGXFSZ|signal 25|[Oo]ut of memory|[Cc]annot allocate memory")),
+    (
+        "certificate",
+        re.compile(
+            r"certificate (?:verification failed|problem|subject name|has expired)|unable to get local issuer"
+        ),
+    ),
     ("host_key", re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed")),
     (
         "key_unreadable",

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,7 +32,8 @@ _LIMITS = bundles.DEFAULT_LIMITS
 _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LARGEST_POINTER_BYTES = 1024
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,63}")
-_FETCHED = re.compile(r"^[0-9a-f]+\t(?:not-for-merge)?\tbranch '(?P<branch>[^']+)' of ")
+_FETCHED = re.compile(r"^[0-9a-f]+\t(?:not-for-merge)?\tbranch '(?P<branch>[^ ]+)' of ")
+_OTHER_FORMAT = re.compile(r"mismatched algorithms: client \w+; server (?P<format>sha1|sha256)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,16 @@ class _File:
     path: str
 
 
-def fetch(owner: int, url: str, ref: str, key: str | None) -> Fetched:
+def fetch(owner: int, url: str, ref: str, key: str | None, is_wanted: Callable[[], bool]) -> Fetched:
     """Fetch one commit and store its files.
 
     Args:
         ref: a branch, a tag or a commit, whole or its first digits; empty: the default branch.
+        is_wanted: asked about once a second; False ends the fetch.
 
     Raises:
         CannotFetch: with git's words.
+        NotWanted: ``is_wanted`` said so.
         OrchestratorError: the files cannot be stored as code.
         OSError: a file cannot be written.
     """
@@ -65,13 +68,15 @@ def fetch(owner: int, url: str, ref: str, key: str | None) -> Fetched:
     home.mkdir(parents=True, exist_ok=True)
     mirror = mirror_of(owner, url)
     with locked(_lock_of(mirror), wait=True), _working_folder(home) as folder:
-        git = Git.make(url, folder, home, key)
+        git = Git.make(url, folder, home, key, is_wanted)
         try:
             commit, branch = _update(git, mirror, ref)
         except CannotFetch as error:
-            if error.cause == "ref" and (whole := _whole_commit(git, ref)):
+            if error.cause == "ref" and (whole := _whole_commit(git, mirror, ref)):
                 commit, branch = _update(git, mirror, whole)
                 return _store(git, mirror, commit, branch)
+            if error.cause == "ref" and not ref:
+                raise CannotFetch("empty", error.words) from None
             # A killed fetch may have left a lock or half of a file; the repository is only a copy.
             if error.cause != "other" or not mirror.exists():
                 raise
@@ -110,23 +115,42 @@ def _update(git: Git, mirror: Path, ref: str) -> tuple[str, str]:
     if len(list(mirror.glob("objects/pack/*.pack"))) > MOST_PACKS:
         remove_tree(mirror)
     if not (mirror / "HEAD").is_file():
-        git.run("init", "--quiet", "--bare", "--template=", mirror)
+        _init(git, mirror, "sha1")
     wanted = ref or DEFAULT_REF
     place = f"refs/berth/{hashlib.sha256(wanted.encode()).hexdigest()[:24]}"
+    try:
+        _bring(git, mirror, f"{wanted}:{place}")
+    except CannotFetch as error:
+        other = _OTHER_FORMAT.search(error.words)
+        if other is None:
+            raise
+        remove_tree(mirror)
+        _init(git, mirror, other["format"])
+        _bring(git, mirror, f"{wanted}:{place}")
+    commit = git.run("--git-dir", mirror, "rev-parse", "--verify", f"{place}^{{commit}}").decode().strip()
+    hit = _FETCHED.match((mirror / "FETCH_HEAD").read_text(errors="replace"))
+    return commit, hit["branch"] if hit and not is_full_commit(ref) else ""
+
+
+def _init(git: Git, folder: Path, object_format: str) -> None:
+    """Make an empty repository with names of this hash, which has to be that of the host."""
+    # git before 2.29 knows sha1 only, without the option.
+    options = [] if object_format == "sha1" else [f"--object-format={object_format}"]
+    git.run("init", "--quiet", "--bare", "--template=", *options, folder)
+
+
+def _bring(git: Git, mirror: Path, refspec: str) -> None:
     words = ["--git-dir", str(mirror), "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--force"]
-    target = ["--", git.url, f"{wanted}:{place}"]
+    target = ["--", git.url, refspec]
     try:
         git.run(*words, "--depth=1", *target)
     except CannotFetch as error:
         if "shallow" not in error.words:
             raise
         git.run(*words, *target)  # a plain file server cannot give a part of a history
-    commit = git.run("--git-dir", mirror, "rev-parse", "--verify", f"{place}^{{commit}}").decode().strip()
-    hit = _FETCHED.match((mirror / "FETCH_HEAD").read_text(errors="replace"))
-    return commit, hit["branch"] if hit and not is_full_commit(ref) else ""
 
 
-def _whole_commit(git: Git, ref: str) -> str:
+def _whole_commit(git: Git, mirror: Path, ref: str) -> str:
     """The commit that begins with these digits; empty if the text has other characters, or if no commit or several begin with it.
 
     A host gives out commits by their whole names only, so the history without its files is fetched to find it.
@@ -134,7 +158,8 @@ def _whole_commit(git: Git, ref: str) -> str:
     if not _SHORT_COMMIT.fullmatch(ref):
         return ""
     history = git.folder / "history"
-    git.run("init", "--quiet", "--bare", "--template=", history)
+    object_format = git.run("--git-dir", mirror, "rev-parse", "--show-object-format").decode().strip()
+    _init(git, history, object_format)
     words = ("--git-dir", str(history), "fetch", "--quiet", "--no-recurse-submodules", "--filter=tree:0")
     git.run(*words, "--", git.url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
     try:
