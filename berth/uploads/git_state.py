@@ -9,6 +9,12 @@ from typing import NotRequired, TypedDict
 MOST_DIFF_BYTES = 256 * 1024
 _MOST_NAMES = 2_000
 _WITHIN_S = 20
+_OF_HOOKS = frozenset(
+    {
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+    }
+)
 
 
 class GitState(TypedDict):
@@ -25,7 +31,14 @@ def read_state(code: Path) -> GitState | None:
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if commit is None:
         return None
-    changed = _git(folder, "status", "--porcelain", "--", name)
+    # Whatever the person's settings hide in their own status.  An ignored script is told, too; an ignored file of a
+    # folder is not uploaded.
+    options = ("--porcelain", "--untracked-files=normal", *(["--ignored"] if name != "." else []))
+    changed = _git(folder, "--literal-pathspecs", "status", *options, "--", name)
+    if name == "." and changed == b"":
+        changed = (
+            b"" if _git(folder, "ls-tree", "HEAD") else None
+        )  # none of an ignored folder is in the commit
     # What git could not compare in time may differ.
     state = GitState(commit=commit.decode().strip(), dirty=changed != b"")
     branch = (_git(folder, "symbolic-ref", "--short", "-q", "HEAD") or b"").decode(errors="replace").strip()
@@ -53,6 +66,11 @@ def read_diff(folder: Path, packed: Collection[str]) -> bytes:
     return diff
 
 
+def _environment() -> dict[str, str]:
+    """The person's own, without what git tells its hooks: it names the repository that they are of, whatever the folder."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
+
+
 def _git(folder: Path, *words: str) -> bytes | None:
     """The output of a git command; None where it fails."""
     try:
@@ -62,7 +80,7 @@ def _git(folder: Path, *words: str) -> bytes | None:
             timeout=_WITHIN_S,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+            env={**_environment(), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -162,6 +162,34 @@ def test_state_names_commit_branch_and_changes_of_the_code_itself(repository):
     assert "branch" not in (read_state(repository) or {})
 
 
+def test_code_that_is_not_in_the_commit_is_not_called_unchanged_whatever_hides_it_in_the_status(repository):
+    write(repository, {".gitignore": "scratch/\n", "scratch/try.py": "", "tr[a]in.py": ""})
+    git(repository, "add", "--all")
+    git(repository, "commit", "-q", "-m", "more")
+    write(repository, {"new.py": ""})
+    git(repository, "config", "status.showUntrackedFiles", "no")
+
+    for code in (".", "new.py", "scratch", "scratch/try.py"):
+        assert (read_state(repository / code) or {"dirty": False})["dirty"], code
+    write(repository, {"train.py": "changed\n"})
+    assert not (read_state(repository / "tr[a]in.py") or {"dirty": True})["dirty"]
+
+
+def test_state_is_of_the_folder_itself_within_a_hook_of_another_repository(
+    repository, tmp_path_factory, monkeypatch
+):
+    """A submit of a hook, or of ``git rebase --exec``."""
+    other = tmp_path_factory.mktemp("other")
+    git(other, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git/index"))
+
+    state = read_state(repository)
+    monkeypatch.delenv("GIT_DIR")
+    monkeypatch.delenv("GIT_INDEX_FILE")
+    assert state == {"commit": git(repository, "rev-parse", "HEAD"), "branch": "main", "dirty": False}
+
+
 def test_code_that_git_cannot_compare_is_not_called_unchanged(repository):
     (repository / ".git" / "index").write_bytes(b"damaged")
 
