@@ -1,6 +1,7 @@
 """Code that a job names by a git repository, fetched by the real git while the job waits."""
 
 import dataclasses
+import os
 import resource
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from django.utils import timezone
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import lifecycle, preparations
 from orchestrator.jobs.checkouts import checking_out, deploy_keys, failures, mirrors
+from orchestrator.jobs.checkouts import git as git_program
 from orchestrator.jobs.checkouts.git import LONGEST_OUTPUT
 from orchestrator.jobs.submission import clones, intake
 from orchestrator.jobs.submission.intake import parse_spec
@@ -422,6 +424,30 @@ def test_fetch_after_one_that_was_killed_begins_a_new_mirror(repository, submit,
     assert fetched(submit(address(repository))).spec_fields["git"]["commit"] == newest
 
 
+def test_halves_of_packs_that_a_killed_fetch_left_are_removed_by_the_next_also_if_it_fails(
+    repository, submit, ada
+):
+    fetched(submit(address(repository)))
+    left = mirrors.mirror_of(ada.pk, address(repository)) / "objects/pack/tmp_pack_abc"
+    left.write_text("half of a pack")
+
+    fetched(submit(address(repository), ref="gone"))
+
+    assert not left.exists()
+
+
+def test_repository_that_is_too_large_leaves_nothing_on_the_disk(home, repository, submit, ada, monkeypatch):
+    (repository / "large.bin").write_bytes(os.urandom(2**21))
+    commit(repository, {})
+    monkeypatch.setattr(git_program, "_LIMITED", 'ulimit -f 2048; exec "$@"')  # a MiB
+
+    job = fetched(submit(address(repository)))
+
+    assert job.ending["facts"]["cause"] == "size", job.exit_detail
+    files = [path for path in (home.mirrors / str(ada.pk)).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) == 0
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -488,6 +514,8 @@ def test_folder_that_the_operator_did_not_name_is_refused_also_behind_a_link(rep
         ("ssh: Could not resolve hostname nohost: Name or service not known", "network"),
         ("remote: Repository not found.\nfatal: repository 'https://host/x/' not found", "repository"),
         ("fatal: unable to access 'https://host/x/': The requested URL returned error: 503", "network"),
+        ("error: unable to write file large.bin", "disk"),
+        ("fatal: Out of memory, realloc failed", "size"),
         ("error: index-pack died of signal 25\nfatal: index-pack failed", "size"),
     ],
 )

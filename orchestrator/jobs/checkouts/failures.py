@@ -6,9 +6,9 @@ LONGEST_WORDS = 500
 OTHER_HOST = "a redirect leads to another host, which gets no secret"
 # In this order: the first that is found is the cause.
 _CAUSES = (
-    ("disk", re.compile(r"No space left on device|Disk quota exceeded")),
     ("redirected", re.compile(OTHER_HOST)),
     ("size", re.compile(r"File too large|SIGXFSZ|signal 25|[Oo]ut of memory|[Cc]annot allocate memory")),
+    ("disk", re.compile(r"No space left on device|Disk quota exceeded|unable to write")),
     (
         "certificate",
         re.compile(

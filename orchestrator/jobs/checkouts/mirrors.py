@@ -69,20 +69,42 @@ def fetch(owner: int, url: str, ref: str, key: str | None, is_wanted: Callable[[
     mirror = mirror_of(owner, url)
     with locked(_lock_of(mirror), wait=True), _working_folder(home) as folder:
         git = Git.make(url, folder, home, key, is_wanted)
+        _clear(mirror)
         try:
-            commit, branch = _update(git, mirror, ref)
+            return _fetch(git, mirror, ref)
         except CannotFetch as error:
-            if error.cause == "ref" and (whole := _whole_commit(git, mirror, ref)):
-                commit, branch = _update(git, mirror, whole)
-                return _store(git, mirror, commit, branch)
-            if error.cause == "ref" and not ref:
-                raise CannotFetch("empty", error.words) from None
-            # A killed fetch may have left a lock or half of a file; the repository is only a copy.
-            if error.cause != "other" or not mirror.exists():
-                raise
+            if error.cause in {"disk", "size"}:
+                remove_tree(mirror)  # its objects may fill the disk, and nothing of them is of use
+            raise
+        except OSError:
             remove_tree(mirror)
-            commit, branch = _update(git, mirror, ref)
-        return _store(git, mirror, commit, branch)
+            raise
+        finally:
+            _clear(mirror)
+
+
+def _fetch(git: Git, mirror: Path, ref: str) -> Fetched:
+    try:
+        commit, branch = _update(git, mirror, ref)
+    except CannotFetch as error:
+        if error.cause == "ref" and (whole := _whole_commit(git, mirror, ref)):
+            commit, branch = _update(git, mirror, whole)
+            return _store(git, mirror, commit, branch)
+        if error.cause == "ref" and not ref:
+            raise CannotFetch("empty", error.words) from None
+        # A killed fetch may have left a lock or half of a file; the repository is only a copy.
+        if error.cause != "other" or not mirror.exists():
+            raise
+        remove_tree(mirror)
+        commit, branch = _update(git, mirror, ref)
+    return _store(git, mirror, commit, branch)
+
+
+def _clear(mirror: Path) -> None:
+    """Remove the halves of packs and objects that a killed git leaves, up to ``LARGEST_PACK_BYTES`` each."""
+    for pattern in ("objects/pack/tmp_*", "objects/??/tmp_*"):
+        for path in mirror.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def lock_of(owner: int, number: int) -> Path:
