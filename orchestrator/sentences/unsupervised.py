@@ -208,9 +208,9 @@ _NOT_FETCHED = {
         "Push a commit first, or name a branch with --ref.",
     ),
     "key_needed": (
-        "{url} asks for a key.",
-        "Store a deploy key (ssh) or an access token (https) with berth secret set NAME, and name "
-        "it: --git-key NAME.",
+        "{url} asks for a key: it is private, or does not exist.",
+        "Check the address; for a private one store a deploy key (ssh) or an access token (https) with "
+        "berth secret set NAME, and name it: --git-key NAME.",
     ),
     "key_refused": (
         "{url} refused the secret {key}.",

@@ -217,6 +217,7 @@ def test_private_repository_over_https_is_fetched_with_the_persons_token_only(
         asked, wrong, right = (fetched(submit(url, key=key)) for key in (None, "WRONG", "TOKEN"))
 
     assert asked.ending["facts"]["cause"] == "key_needed"
+    assert "it is private, or does not exist. Check the address" in asked.exit_detail
     assert "--git-key NAME" in asked.exit_detail
     assert wrong.ending["facts"]["cause"] == "key_refused"
     assert "WRONG" in wrong.exit_detail
