@@ -27,6 +27,7 @@ from orchestrator.people import secrets
 from orchestrator.scheduler import passes
 from orchestrator.scheduler import waiting as waits
 from tests.jobs.repositories import commit, git, make_repository, served
+from tests.waiting import patience_s, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TRAIN = "print('step 1 loss 0.5')\n"
@@ -280,15 +281,39 @@ def test_cancel_ends_a_fetch_from_a_host_that_does_not_answer(repository, submit
         job = submit(f"{host}/tiny/.git")
         thread = threading.Thread(target=_fetch_in_thread, args=(job.checkout.pk,))
         thread.start()
-        assert asked.wait(20)
+        assert asked.wait(patience_s())
         lifecycle.cancel(job, by=ada.username)
-        thread.join(20)
+        thread.join(patience_s())
 
         assert not thread.is_alive()
-        assert ended.wait(20)
+        assert ended.wait(patience_s())
     job.checkout.refresh_from_db()
     job.refresh_from_db()
     assert (job.checkout.state, job.state) == (CheckoutState.FAILED, JobState.CANCELLED)
+
+
+def test_fetches_from_a_host_that_does_not_answer_leave_turns_to_other_people(
+    repository, submit, ada, bob, monkeypatch, tmp_path
+):
+    certificate = tmp_path / "certificate.pem"
+
+    def hang(request: BaseHTTPRequestHandler) -> None:
+        request.connection.recv(1)  # until the client is gone
+
+    with served(repository.parent, certificate, "", hang) as host:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        jobs = [submit(f"{host}/{number}.git") for number in range(checking_out.AT_ONCE)]
+        other = intake.accept(bob, parse_spec({"source": {"git": address(repository)}})).job
+        try:
+            for job in [*jobs, other]:
+                assert job.checkout is not None
+                checking_out.start(job.checkout.pk)
+            wait_until(lambda: Checkout.objects.filter(bundle__gt="").exists())
+            assert not Checkout.objects.filter(owner=ada, tries__gt=0).exists()  # none has given up yet
+        finally:
+            for job in jobs:
+                lifecycle.cancel(job, by=ada.username)
+            wait_until(lambda: not checking_out._fetches.is_busy)
 
 
 def test_endless_list_of_files_ends_the_fetch_and_not_the_memory(repository, submit, monkeypatch):

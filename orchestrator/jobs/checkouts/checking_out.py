@@ -23,11 +23,13 @@ from orchestrator.people.secrets import SecretLost
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 4  # fetches in one process
+OF_ONE = 2  # of one person, whose host may be one that does not answer
 
 
 def start(number: int) -> bool:
     """Fetch a checkout in a thread of this process; False where one is at it already."""
-    return _fetches.start(number)
+    owner_id = Checkout.objects.filter(pk=number).values_list("owner_id", flat=True).first()
+    return _fetches.start(number, person=owner_id)
 
 
 def fetch(number: int) -> None:
@@ -45,7 +47,7 @@ def fetch(number: int) -> None:
             arrive(row)
 
 
-_fetches = Background("code", fetch, at_once=AT_ONCE)
+_fetches = Background("code", fetch, at_once=AT_ONCE, of_one=OF_ONE)
 
 
 def _fetch(row: Checkout) -> None:
