@@ -337,9 +337,28 @@ def test_endless_list_of_files_ends_the_fetch_and_not_the_memory(repository, sub
     assert grown_bytes < 2 * LONGEST_OUTPUT
 
 
+def test_older_commit_comes_from_a_host_that_gives_out_the_newest_only(home, repository, submit, monkeypatch):
+    """A host behind a plain sshd: it drops the wish for version 2 of the protocol."""
+    monkeypatch.setattr(git_program, "_OPTIONS", {**git_program._OPTIONS, "protocol.version": "0"})
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, {"more.py": "x = 1\n"})
+
+    whole, digits, gone = (
+        fetched(submit(address(repository), ref=ref)) for ref in (first, first[:8], "0" * 40)
+    )
+
+    for job in (whole, digits):
+        assert files_of(home, job) == {"train.py"}, job.exit_detail
+    assert gone.ending["facts"]["cause"] == "commit"
+
+
+@pytest.mark.parametrize("version", ["0", "2"])
 def test_repository_with_sha256_names_is_fetched_and_its_commit_found_by_the_first_digits(
-    home, repository, submit
+    home, repository, submit, monkeypatch, version
 ):
+    """A host of ssh that drops the wish for version 2 of the protocol speaks version 0."""
+    options = {**git_program._OPTIONS, "protocol.version": version}
+    monkeypatch.setattr(git_program, "_OPTIONS", options)
     folder = repository.parent / "long"
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch=main", "--object-format=sha256")
@@ -348,7 +367,9 @@ def test_repository_with_sha256_names_is_fetched_and_its_commit_found_by_the_fir
 
     jobs = [fetched(submit(address(folder), ref=ref)) for ref in (None, first[:9], newest)]
 
-    assert [job.spec_fields["git"]["commit"] for job in jobs] == [newest, first, newest]
+    assert [job.checkout and job.checkout.commit for job in jobs] == [newest, first, newest], jobs[
+        0
+    ].exit_detail
     assert files_of(home, jobs[1]) == {"train.py"}
 
 

@@ -33,7 +33,8 @@ _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LARGEST_POINTER_BYTES = 1024
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,63}")
 _FETCHED = re.compile(r"^[0-9a-f]+\t(?:not-for-merge)?\tbranch '(?P<branch>[^ ]+)' of ")
-_OTHER_FORMAT = re.compile(r"mismatched algorithms: client \w+; server (?P<format>sha1|sha256)")
+# The newer protocol's words and the older one's, which ssh speaks with many hosts.
+_OTHER_FORMAT = re.compile(r"mismatched algorithms|not support this repository's object format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,44 @@ def _fetch(git: Git, mirror: Path, ref: str) -> Fetched:
         commit, branch = _update(git, mirror, ref)
     except CannotFetch as error:
         if error.cause == "ref" and (whole := _whole_commit(git, mirror, ref)):
-            commit, branch = _update(git, mirror, whole)
-            return _store(git, mirror, commit, branch)
+            return _store(git, mirror, _update_commit(git, mirror, whole), "")
         if error.cause == "ref" and not ref:
             raise CannotFetch("empty", error.words) from None
+        if error.cause == "commit" and is_full_commit(ref):
+            return _store(git, mirror, _find_in_history(git, mirror, ref, error), "")
         # A killed fetch may have left a lock or half of a file; the repository is only a copy.
         if error.cause != "other" or not mirror.exists():
             raise
         remove_tree(mirror)
         commit, branch = _update(git, mirror, ref)
     return _store(git, mirror, commit, branch)
+
+
+def _update_commit(git: Git, mirror: Path, commit: str) -> str:
+    """Bring a commit that the host has to the mirror."""
+    try:
+        return _update(git, mirror, commit)[0]
+    except CannotFetch as error:
+        if error.cause != "commit":
+            raise
+        return _find_in_history(git, mirror, commit, error)
+
+
+def _find_in_history(git: Git, mirror: Path, commit: str, refused: CannotFetch) -> str:
+    """Bring everything to the mirror: a host of the older protocol, as behind a plain sshd, gives out no older commit.
+
+    Raises:
+        CannotFetch: ``refused`` if no branch or tag leads to the commit.
+    """
+    object_format = _format_of(git, mirror)
+    remove_tree(mirror)  # without a history: git would go back no further than it does
+    _init(git, mirror, object_format)
+    words = ("--git-dir", mirror, "fetch", "--quiet", "--no-recurse-submodules", "--force")
+    git.run(*words, "--", git.url, "+refs/heads/*:refs/berth/heads/*", "+refs/tags/*:refs/berth/tags/*")
+    try:
+        return git.run("--git-dir", mirror, "rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
+    except CannotFetch:
+        raise refused from None
 
 
 def _clear(mirror: Path) -> None:
@@ -143,11 +172,11 @@ def _update(git: Git, mirror: Path, ref: str) -> tuple[str, str]:
     try:
         _bring(git, mirror, f"{wanted}:{place}")
     except CannotFetch as error:
-        other = _OTHER_FORMAT.search(error.words)
-        if other is None:
+        if _OTHER_FORMAT.search(error.words) is None:
             raise
+        other = "sha256" if _format_of(git, mirror) == "sha1" else "sha1"
         remove_tree(mirror)
-        _init(git, mirror, other["format"])
+        _init(git, mirror, other)
         _bring(git, mirror, f"{wanted}:{place}")
     commit = git.run("--git-dir", mirror, "rev-parse", "--verify", f"{place}^{{commit}}").decode().strip()
     hit = _FETCHED.match((mirror / "FETCH_HEAD").read_text(errors="replace"))
@@ -159,6 +188,10 @@ def _init(git: Git, folder: Path, object_format: str) -> None:
     # git before 2.29 knows sha1 only, without the option.
     options = [] if object_format == "sha1" else [f"--object-format={object_format}"]
     git.run("init", "--quiet", "--bare", "--template=", *options, folder)
+
+
+def _format_of(git: Git, mirror: Path) -> str:
+    return git.run("--git-dir", mirror, "rev-parse", "--show-object-format").decode().strip()
 
 
 def _bring(git: Git, mirror: Path, refspec: str) -> None:
@@ -180,8 +213,7 @@ def _whole_commit(git: Git, mirror: Path, ref: str) -> str:
     if not _SHORT_COMMIT.fullmatch(ref):
         return ""
     history = git.folder / "history"
-    object_format = git.run("--git-dir", mirror, "rev-parse", "--show-object-format").decode().strip()
-    _init(git, history, object_format)
+    _init(git, history, _format_of(git, mirror))
     words = ("--git-dir", str(history), "fetch", "--quiet", "--no-recurse-submodules", "--filter=tree:0")
     git.run(*words, "--", git.url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
     try:
