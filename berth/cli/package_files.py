@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from berth.client import BerthError
-from berth.shared.package_lists import PACKAGE_FILES, text_of
+from berth.shared.package_lists import PACKAGE_FILES, PROJECT_LOCKS, text_of
 
 _REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
+_REFERS_IN_PROJECT = re.compile(r"[\w./-]*require[\w./-]*\.(?:txt|in)\b")  # where setuptools reads lists
 _REFERS_IN_YAML = re.compile(r"(?m)^\s*-\s+[\"']?(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#\"']+)")
 MOST_FILES = 20
 
@@ -20,25 +21,37 @@ def named(value: str) -> str | Mapping[str, object]:
 
 
 def beside(script: Path) -> Mapping[str, object] | None:
-    """Return the list of packages in a script's folder, or None without one."""
-    for name in PACKAGE_FILES:
-        path = script.parent / name
-        if path.is_file():
-            return {"files": _texts(path), "found": True}
-    return None
+    """Return the list of packages in a script's folder, or None without one.
+
+    A project file may list none, so those that come after it are sent as well.
+    """
+    there = [name for name in PACKAGE_FILES if (script.parent / name).is_file()]
+    if not there:
+        return None
+    is_list = PACKAGE_FILES.index(there[0]) < PACKAGE_FILES.index("pyproject.toml")
+    further = () if is_list else there[1:]
+    return {"files": _texts(script.parent / there[0], *further), "found": True}
 
 
-def _texts(path: Path) -> dict[str, str]:
-    """The text of a list and of what it refers to in its folder and below, by their paths from there."""
+def _texts(path: Path, *further: str) -> dict[str, str]:
+    """The text of a list and of what it refers to in its folder and below, by their paths from there.
+
+    Args:
+        further: names of other lists in the folder.
+    """
     texts: dict[str, str] = {}
-    pending = [path.name, *(["pyproject.toml"] if path.name == "uv.lock" else [])]
+    pending = [path.name, *further]
     while pending and len(texts) < MOST_FILES:
         name = pending.pop(0)
         place = path.parent / name
         if name in texts or name.startswith((".", "/")) or not place.is_file():
             continue  # the server says which file it misses
         texts[name] = _read(place)
-        if not name.endswith((".toml", ".lock")):
+        if name in ("uv.lock", *PROJECT_LOCKS):
+            pending.append("pyproject.toml")
+        elif name in ("pyproject.toml", "setup.cfg"):
+            pending += [*PROJECT_LOCKS, *_REFERS_IN_PROJECT.findall(texts[name])]
+        elif not name.endswith((".toml", ".lock", ".py")):
             folder = posixpath.dirname(name)
             refers = _REFERS_IN_YAML if name.endswith((".yml", ".yaml")) else _REFERS
             pending += [

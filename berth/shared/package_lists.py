@@ -10,7 +10,12 @@ PACKAGE_FILES = (
     "environment.yml",
     "environment.yaml",
     "pyproject.toml",
+    "Pipfile.lock",
+    "Pipfile",
+    "setup.cfg",
+    "setup.py",
 )
+PROJECT_LOCKS = ("poetry.lock", "pdm.lock")  # which count with the pyproject.toml beside them
 
 
 def text_of(data: bytes) -> str:

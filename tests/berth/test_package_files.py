@@ -64,6 +64,17 @@ def test_lock_of_uv_is_sent_with_its_project(tmp_path):
     assert beside(tmp_path / "train.py") == {"files": {"uv.lock": "", "pyproject.toml": ""}, "found": True}
 
 
+def test_project_is_sent_with_its_lock_its_lists_and_what_counts_where_it_lists_nothing(tmp_path):
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "LICENSE.txt").write_bytes(b"\xe9")
+    project = 'license = {file = "LICENSE.txt"}\ndependencies = {file = ["requirements/base.txt"]}\n'
+    texts = {"pyproject.toml": project, "setup.py": "", "poetry.lock": "", "requirements/base.txt": "einops\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+
+    assert beside(tmp_path / "train.py") == {"files": texts, "found": True}
+
+
 def test_script_without_a_list_beside_it_sends_none(tmp_path):
     assert beside(tmp_path / "train.py") is None
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import yaml
 
-from berth.shared.package_lists import PACKAGE_FILES
+from berth.shared.package_lists import PACKAGE_FILES, PROJECT_LOCKS
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
+from orchestrator.jobs.environments.pipenv import read_pipfile, read_pipfile_lock
+from orchestrator.jobs.environments.poetry import FOR_DEVELOPERS, constraints_of, read_poetry
 from orchestrator.jobs.environments.requirement_files import read_requirements
+from orchestrator.jobs.environments.setup_files import read_dynamic, read_setup_cfg, read_setup_py
 from orchestrator.spec.packages import read_requirement
 
 _HEADER = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)*?)^# ///[ \t]*$")
 _OPENED = re.compile(r"(?m)^# /// script[ \t]*$")
 LARGEST_CONDA_CHARS = 256 << 10  # YAML is read at some 400 kB a second
-_FOR_DEVELOPERS = frozenset({"dev", "develop", "doc", "docs", "lint", "test", "testing", "tests", "typing"})
 _CONDA_OWN = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
 
 
@@ -32,12 +34,22 @@ def read_file(name: str, read: Read) -> Declared | None:
     if text is None:
         return None
     base = PurePosixPath(name).name
+    if base == "setup.py":
+        return read_setup_py(name, text, read)
     if base.endswith(".py"):
         return read_script(name, text)
     if base == "uv.lock":
         return _read_uv_lock(name, text, read)
+    if base in PROJECT_LOCKS:
+        return _read_project(*_project_of(name, read), read)
     if base == "pyproject.toml":
-        return _read_project(name, text)
+        return _read_project(name, text, read)
+    if base == "Pipfile.lock":
+        return read_pipfile_lock(name, text)
+    if base == "Pipfile":
+        return read_pipfile(name, _toml(name, text))
+    if base == "setup.cfg":
+        return read_setup_cfg(name, text, read)
     if re.fullmatch(r"pylock(\.[^.]+)?\.toml", base):
         return _read_pylock(name, text)
     if base.endswith((".yml", ".yaml")):
@@ -80,15 +92,41 @@ def read_script(name: str, text: str) -> Declared | None:
     return _of_table(name, table, table.get("tool"))
 
 
-def _read_project(name: str, text: str) -> Declared | None:
+def _read_project(name: str, text: str, read: Read) -> Declared | None:
     table = _toml(name, text)
-    project = table.get("project")
-    if not isinstance(project, Mapping):
-        return None
-    if not project.get("dependencies"):
-        extras = _extras_for_jobs(project)
-        return Declared(name, notes=(_left_out(name, extras),)) if extras else None
-    return _of_table(name, project, table.get("tool"))
+    project, tool = _table(table, "project"), _table(table, "tool")
+    if project.get("dependencies"):
+        return replace(_of_table(name, project, tool), constraints=constraints_of(_lock_beside(name, read)))
+    found = read_dynamic(name, project, tool, read)
+    if found is None and (poetry := _table(tool, "poetry")):
+        found = read_poetry(name, poetry, _lock_beside(name, read))
+    if found is not None and (found.lines or found.notes):
+        return found
+    extras = _extras_for_jobs(project)
+    return Declared(name, notes=(_left_out(name, extras),)) if extras else None
+
+
+def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = table.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _lock_beside(name: str, read: Read) -> Mapping[str, Any] | None:
+    """The lock that Poetry or PDM wrote for a project."""
+    for lock in PROJECT_LOCKS:
+        beside = str(PurePosixPath(name).with_name(lock))
+        if (text := read(beside)) is not None:
+            return _toml(beside, text)
+    return None
+
+
+def _project_of(lock: str, read: Read) -> tuple[str, str]:
+    """The name and the text of the project that a lock belongs to."""
+    name = str(PurePosixPath(lock).with_name("pyproject.toml"))
+    text = read(name)
+    if text is None:
+        raise refused(Sentence("{name} needs its pyproject.toml; send that file beside it.", name=lock))
+    return name, text
 
 
 def _extras_for_jobs(project: Mapping[str, Any]) -> list[str]:
@@ -96,7 +134,7 @@ def _extras_for_jobs(project: Mapping[str, Any]) -> list[str]:
     groups, dynamic = project.get("optional-dependencies"), project.get("dynamic")
     if not isinstance(groups, Mapping) or (isinstance(dynamic, list) and "dependencies" in dynamic):
         return []
-    return sorted(set(groups) - _FOR_DEVELOPERS)
+    return sorted(set(groups) - FOR_DEVELOPERS)
 
 
 def _left_out(name: str, extras: Sequence[str]) -> str:
@@ -142,10 +180,7 @@ def _indexes(name: str, tool: object) -> Iterator[str]:
 
 
 def _read_uv_lock(name: str, text: str, read: Read) -> Declared:
-    beside = str(PurePosixPath(name).with_name("pyproject.toml"))
-    project = read(beside)
-    if project is None:
-        raise refused(Sentence("{name} needs its pyproject.toml; send that file beside it.", name=name))
+    beside, project = _project_of(name, read)
     lock = _toml(name, text)
     requires = lock.get("requires-python", "")
     return Declared(
