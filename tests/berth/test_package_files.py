@@ -68,7 +68,12 @@ def test_project_is_sent_with_its_lock_its_lists_and_what_counts_where_it_lists_
     (tmp_path / "requirements").mkdir()
     (tmp_path / "LICENSE.txt").write_bytes(b"\xe9")
     project = 'license = {file = "LICENSE.txt"}\ndependencies = {file = ["requirements/base.txt"]}\n'
-    texts = {"pyproject.toml": project, "setup.py": "", "poetry.lock": "", "requirements/base.txt": "einops\n"}
+    texts = {
+        "pyproject.toml": project,
+        "setup.py": "",
+        "poetry.lock": "",
+        "requirements/base.txt": "einops\n",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
 
