@@ -1,15 +1,18 @@
 """The files that list packages, which ``berth run`` sends beside the code."""
 
+import configparser
 import posixpath
 import re
+import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from berth.client import BerthError
 from berth.shared.package_lists import PACKAGE_FILES, PROJECT_LOCKS, text_of
 
 _REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
-_REFERS_IN_PROJECT = re.compile(r"[\w./-]*require[\w./-]*\.(?:txt|in)\b")  # where setuptools reads lists
 _REFERS_IN_YAML = re.compile(r"(?m)^\s*-\s+[\"']?(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#\"']+)")
 MOST_FILES = 20
 
@@ -50,7 +53,7 @@ def _texts(path: Path, *further: str) -> dict[str, str]:
         if name in ("uv.lock", *PROJECT_LOCKS):
             pending.append("pyproject.toml")
         elif name in ("pyproject.toml", "setup.cfg"):
-            pending += [*PROJECT_LOCKS, *_REFERS_IN_PROJECT.findall(texts[name])]
+            pending += [*PROJECT_LOCKS, *_lists_of(name, texts[name])]
         elif not name.endswith((".toml", ".lock", ".py")):
             folder = posixpath.dirname(name)
             refers = _REFERS_IN_YAML if name.endswith((".yml", ".yaml")) else _REFERS
@@ -60,9 +63,31 @@ def _texts(path: Path, *further: str) -> dict[str, str]:
     return texts
 
 
+def _lists_of(name: str, text: str) -> list[str]:
+    """The lists that setuptools reads for a project file; what is wrong in it, the server says."""
+    if name == "setup.cfg":
+        parser = configparser.RawConfigParser(strict=False)
+        with suppress(configparser.Error):
+            parser.read_string(text)
+        named = parser.get("options", "install_requires", fallback="").strip()
+        return (
+            [each.strip() for each in named.removeprefix("file:").split(",")]
+            if named.startswith("file:")
+            else []
+        )
+    try:
+        found: Any = tomllib.loads(text)
+        for key in ("tool", "setuptools", "dynamic", "dependencies", "file"):
+            found = found[key]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return []
+    return [each for each in ([found] if isinstance(found, str) else found) if isinstance(each, str)]
+
+
 def _read(path: Path) -> str:
     try:
-        return text_of(path.read_bytes())
+        data = path.read_bytes()
+        return data.decode(errors="replace") if path.suffix == ".py" else text_of(data)
     except OSError as error:
         raise BerthError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -18,7 +18,9 @@ _USER = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
 # As scp writes it; without a user, host:/path would be a scheme with a slash missing.
 _SHORT = re.compile(rf"(?:{_USER}@{_HOST}:/?|{_HOST}:)(?![-:/])[^\s]+")
 # How access tokens of the usual hosts begin; as the user of an address they work without a password.
-_TOKEN = re.compile(r"gh[opsur]_|github_pat_|gl[a-z]{2,6}-|ATBB|ATCTT|hf_|[0-9a-f]{40}")
+_TOKEN = re.compile(
+    r"gh[opsur]_|github_pat_|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|rtr|soat)-|ATBB|ATCTT|hf_|[0-9a-f]{40}"
+)
 _LONG = re.compile(rf"(?P<scheme>https|ssh)://(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?/(?!-)[^\s?#]+")
 _FILE = re.compile(r"file:///(?!-)[^\s?#]+")
 # What git itself refuses in the name of a branch or tag, and a dash that would make it an option.
@@ -34,7 +36,8 @@ def _address(value: str) -> str:
         raise ValueError(
             "has a password in it, which logs and pages would show; store it as a secret and name that as key"
         )
-    if _TOKEN.match(parts.username or ""):
+    user = parts.username if "://" in text else text.partition("@")[0]
+    if _TOKEN.match(user or ""):
         raise ValueError(
             "has a token in it, which logs and pages would show; store it as a secret and name that as key"
         )

@@ -67,7 +67,10 @@ def test_lock_of_uv_is_sent_with_its_project(tmp_path):
 def test_project_is_sent_with_its_lock_its_lists_and_what_counts_where_it_lists_nothing(tmp_path):
     (tmp_path / "requirements").mkdir()
     (tmp_path / "LICENSE.txt").write_bytes(b"\xe9")
-    project = 'license = {file = "LICENSE.txt"}\ndependencies = {file = ["requirements/base.txt"]}\n'
+    project = (
+        '[project]\nlicense = {file = "LICENSE.txt"}\n'
+        '[tool.setuptools.dynamic]\ndependencies = {file = ["requirements/base.txt"]}\n'
+    )
     texts = {
         "pyproject.toml": project,
         "setup.py": "",
@@ -108,3 +111,13 @@ def test_list_that_is_no_text_is_refused_with_its_path(tmp_path):
 
     with pytest.raises(BerthError, match=r"requirements\.txt is not UTF-8"):
         beside(tmp_path / "train.py")
+
+
+def test_lists_that_setup_cfg_names_are_sent_and_a_script_in_another_encoding_holds_nothing_up(tmp_path):
+    (tmp_path / "setup.cfg").write_text("[options]\ninstall_requires = file: deps.txt\n")
+    (tmp_path / "deps.txt").write_text("einops\n")
+    (tmp_path / "setup.py").write_bytes(b"# -*- coding: latin-1 -*-\n# \xe9\n")
+
+    sent = beside(tmp_path / "train.py")
+
+    assert list(EnvironmentFiles.model_validate(sent).files) == ["setup.cfg", "setup.py", "deps.txt"]

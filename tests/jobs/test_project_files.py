@@ -1,6 +1,7 @@
 """What projects of Poetry, PDM, Pipenv and setuptools declare, read without running anything of theirs."""
 
 import json
+from importlib import metadata
 
 import pytest
 
@@ -88,10 +89,10 @@ def test_project_of_poetry_brings_what_its_install_would_without_developers_tool
         "einops<0.8,>=0.7.0",
         "timm[hub]<1.1,>=1.0.3",
         "pywin32 ; (sys_platform == 'win32')",
-        "tomli<3,>=2 ; python_full_version < '3.11'",
+        "tomli<3,>=2 ; python_version < '3.11'",
         "clip @ git+https://example.org/clip.git@abc123",
-        "numpy<2 ; python_full_version < '3.12'",
-        "numpy>=2 ; python_full_version >= '3.12'",
+        "numpy<2 ; python_version < '3.12'",
+        "numpy>=2 ; python_version >= '3.12'",
         "tqdm==4.66.1",
     )
     assert found.requires_python == "<4.0,>=3.9"
@@ -102,7 +103,7 @@ def test_project_of_poetry_brings_what_its_install_would_without_developers_tool
 def test_versions_of_poetrys_lock_are_taken_where_they_are_one_and_of_an_index(named):
     found = read(named, pyproject__toml=POETRY, poetry__lock=POETRY_LOCK)
 
-    assert found.constraints == ("einops==0.7.0", "torch==2.9.0+cpu")
+    assert found.constraints == ("einops==0.7.0", "torch==2.9.0")  # in whichever build
     assert "tqdm==4.66.1" in found.lines
 
 
@@ -122,6 +123,8 @@ def test_lock_of_pdm_pins_the_packages_of_its_project():
         ("1.2.3", "==1.2.3"),
         ("=1.2", "==1.2"),
         ("1.2.*", "==1.2.*"),
+        ("1.2.x", "==1.2.*"),
+        ("^2.1.0+cu118", "<3,>=2.1.0"),
         ("^1", "<2,>=1"),
         ("^1.2.3", "<2,>=1.2.3"),
         ("^0.2.3", "<0.3,>=0.2.3"),
@@ -153,7 +156,7 @@ def test_package_of_poetry_that_cannot_be_read_is_named(wanted):
 PIPFILE = """
 [[source]]
 name = "pypi"
-url = "https://example.org/usual"
+url = "https://pypi.example/simple"
 [[source]]
 name = "lab"
 url = "https://example.org/lab"
@@ -272,3 +275,154 @@ def test_project_file_without_packages_leaves_the_word_to_the_next_list():
 
     assert found.declared is not None
     assert (found.spec.environment, found.declared.lines) == ("setup.py", ("never-heard-of",))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line"),
+    [
+        ('{version = "*", python = "<=3.11"}', "einops ; python_version <= '3.11'"),
+        ('{version = "*", python = "<3.11.4"}', "einops ; python_full_version < '3.11.4'"),
+        (
+            '{version = "*", python = "<3.10 || >=3.12"}',
+            "einops ; (python_version < '3.10' or python_version >= '3.12')",
+        ),
+        ('{version = "*", python = 3.8}', "einops ; python_version == '3.8'"),
+        ('{version = "1", extras = "all"}', "einops[all]==1"),
+        ('{git = "git+https://example.org/x.git"}', "einops @ git+https://example.org/x.git"),
+    ],
+)
+def test_fields_of_a_package_of_poetry_mean_what_they_mean_there(wanted, line):
+    project = f"[tool.poetry.dependencies]\neinops = {wanted}\n"
+
+    assert read("pyproject.toml", pyproject__toml=project).lines == (line,)
+
+
+def test_locked_version_chooses_among_alternatives():
+    project = '[tool.poetry.dependencies]\neinops = "^0.7 || ^1.0"\n'
+    lock = '[[package]]\nname = "einops"\nversion = "0.7.3"\n'
+
+    found = read("pyproject.toml", pyproject__toml=project, poetry__lock=lock)
+
+    assert (found.lines, found.constraints) == (("einops<0.8,>=0.7",), ("einops==0.7.3",))
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        'name = "a\\n-r /etc/passwd"\nversion = "1"',
+        'name = "a b"\nversion = "1"',
+        f'name = "a"\nversion = "{"9" * 5000}"',
+    ],
+)
+def test_package_of_a_lock_that_is_none_is_passed_over(package):
+    project = '[tool.poetry.dependencies]\neinops = "*"\n'
+
+    assert (
+        read("pyproject.toml", pyproject__toml=project, poetry__lock=f"[[package]]\n{package}\n").constraints
+        == ()
+    )
+
+
+def test_address_of_an_index_with_a_line_end_is_refused():
+    project = '[tool.poetry.dependencies]\neinops = "*"\n[[tool.poetry.source]]\nurl = "https://x/y\\n-r /etc/passwd"\n'
+
+    with pytest.raises(Malformed, match="the address of an index"):
+        read("pyproject.toml", pyproject__toml=project)
+
+
+def test_project_of_poetry_2_takes_places_groups_and_sources_of_poetrys_own_table():
+    project = (
+        '[project]\nname = "x"\ndependencies = ["einops", "Fork"]\n'
+        '[tool.poetry.dependencies]\nfork = {git = "https://example.org/fork.git"}\ntimm = {source = "lab"}\n'
+        '[tool.poetry.group.train.dependencies]\ntqdm = "*"\n'
+        '[[tool.poetry.source]]\nname = "lab"\nurl = "https://example.org/lab"\n'
+    )
+
+    assert read("pyproject.toml", pyproject__toml=project).lines == (
+        "--extra-index-url https://example.org/lab",
+        "fork @ git+https://example.org/fork.git",
+        "tqdm",
+        "einops",
+    )
+
+
+def test_lock_that_berths_own_packages_meet_changes_nothing():
+    project = '[project]\nname = "x"\ndependencies = ["numpy", "torch"]\n'
+    own = "".join(
+        f'[[package]]\nname = "{name}"\nversion = "{metadata.version(name)}"\n' for name in ("numpy", "torch")
+    )
+    other = '[[package]]\nname = "torch"\nversion = "1.0"\n'
+
+    def chosen(lock: str) -> object:
+        files = {"pyproject.toml": project, "pdm.lock": lock}
+        return choose(
+            JobSpec.model_validate({"entrypoint": "train.py"}), files.get, {}, lambda _: None
+        ).declared
+
+    assert chosen(own) is None
+    assert chosen(other) is not None
+
+
+def test_pipfiles_markers_and_places_are_read_or_refused():
+    found = read("Pipfile", Pipfile='[packages]\npywin32 = {version = "*", os_name = "== \'nt\'"}\n')
+
+    assert found.lines == ("pywin32 ; os_name == 'nt'",)
+    with pytest.raises(Malformed, match="'d' cannot be read"):
+        read("Pipfile", Pipfile='[packages]\nd = {hg = "https://example.org/d"}\n')
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'R = ["a"]\nR.append("b")\nsetup(install_requires=R)',
+        'R = ["a"]\nR += ["b"]\nsetup(install_requires=R)',
+        'R = ["a"]\nif True:\n    R = ["b"]\nsetup(install_requires=R)',
+        'v0 = [v1, v1]\nv1 = ["a"]\nsetup(install_requires=v0)',
+    ],
+)
+def test_list_that_code_changes_is_not_taken_for_the_whole(code):
+    found = read("setup.py", setup__py=code)
+
+    assert found.is_empty
+    assert "by code" in found.notes[0]
+
+
+def test_setup_script_that_is_no_literal_list_costs_no_time():
+    names = "".join(f"v{at} = v{at + 1} + v{at + 1}\n" for at in range(200))
+
+    assert read("setup.py", setup__py=f"{names}setup(install_requires=v0)\n").is_empty
+    assert read_file("setup.py", {"setup.py": "x = 1\n" * 100_000}.get) is None
+
+
+@pytest.mark.parametrize("requires", ["<3.10", "3.6+"])
+@pytest.mark.parametrize("name", ["setup.py", "setup.cfg"])
+def test_project_of_setuptools_for_another_python_refuses_no_job(name, requires):
+    text = {
+        "setup.py": f"setup(install_requires=['einops'], python_requires='{requires}')",
+        "setup.cfg": f"[options]\npython_requires = {requires}\ninstall_requires = einops\n",
+    }[name]
+    files = {name: text}
+
+    found = choose(JobSpec.model_validate({"entrypoint": "train.py"}), files.get, {}, lambda _: None)
+
+    assert found.declared is None
+    assert f"asks for Python {requires}" in found.notes[0]
+
+
+def test_list_that_was_not_sent_is_named_and_refuses_no_job():
+    files = {"setup.cfg": "[options]\ninstall_requires = file: deps.txt\n"}
+
+    found = choose(JobSpec.model_validate({"entrypoint": "train.py"}), files.get, {}, lambda _: None)
+
+    assert found.declared is None
+    assert "deps.txt" in found.notes[0]
+
+
+def test_text_of_several_lines_is_a_list_to_setuptools():
+    assert read("setup.py", setup__py='setup(install_requires="einops\\ntqdm")').lines == ("einops", "tqdm")
+
+
+def test_header_of_a_started_setup_script_counts():
+    script = '# /// script\n# dependencies = ["einops"]\n# ///\n'
+
+    assert read("setup.py", setup__py=script).lines == ("einops",)

@@ -1,7 +1,6 @@
 """Reads as much of a deploy key as tells why ssh will not take it."""
 
 import base64
-import binascii
 
 _OPENSSH = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
@@ -22,6 +21,6 @@ def has_passphrase(key: str) -> bool:
         return "BEGIN ENCRYPTED PRIVATE KEY" in head or "Proc-Type: 4,ENCRYPTED" in head
     try:
         data = base64.b64decode("".join(text.splitlines()[1:-1]), validate=True)
-    except binascii.Error:
+    except ValueError:  # no base64, or letters beyond ASCII
         return False
     return data.startswith(_MAGIC) and not data.startswith(_MAGIC + _PLAIN)

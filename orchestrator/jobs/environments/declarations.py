@@ -13,7 +13,13 @@ from berth.shared.package_lists import PACKAGE_FILES, PROJECT_LOCKS
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.jobs.environments.pipenv import read_pipfile, read_pipfile_lock
-from orchestrator.jobs.environments.poetry import FOR_DEVELOPERS, constraints_of, read_poetry
+from orchestrator.jobs.environments.poetry import (
+    FOR_DEVELOPERS,
+    constraints_of,
+    indexes_of,
+    read_poetry,
+    with_poetry,
+)
 from orchestrator.jobs.environments.requirement_files import read_requirements
 from orchestrator.jobs.environments.setup_files import read_dynamic, read_setup_cfg, read_setup_py
 from orchestrator.spec.packages import read_requirement
@@ -35,7 +41,7 @@ def read_file(name: str, read: Read) -> Declared | None:
         return None
     base = PurePosixPath(name).name
     if base == "setup.py":
-        return read_setup_py(name, text, read)
+        return read_script(name, text) or read_setup_py(name, text, read)
     if base.endswith(".py"):
         return read_script(name, text)
     if base == "uv.lock":
@@ -95,10 +101,15 @@ def read_script(name: str, text: str) -> Declared | None:
 def _read_project(name: str, text: str, read: Read) -> Declared | None:
     table = _toml(name, text)
     project, tool = _table(table, "project"), _table(table, "tool")
+    poetry = _table(tool, "poetry")
     if project.get("dependencies"):
-        return replace(_of_table(name, project, tool), constraints=constraints_of(_lock_beside(name, read)))
+        lock = _lock_beside(name, read)
+        stated = _of_table(name, project, tool)
+        sources = indexes_of(name, _table(tool, "pdm").get("source"))
+        stated = replace(stated, lines=(*sources, *stated.lines), constraints=constraints_of(lock))
+        return with_poetry(stated, poetry, lock)
     found = read_dynamic(name, project, tool, read)
-    if found is None and (poetry := _table(tool, "poetry")):
+    if found is None and _table(poetry, "dependencies"):
         found = read_poetry(name, poetry, _lock_beside(name, read))
     if found is not None and (found.lines or found.notes):
         return found
@@ -172,7 +183,7 @@ def _indexes(name: str, tool: object) -> Iterator[str]:
     indexes = uv.get("index", []) if isinstance(uv, Mapping) else []
     for index in indexes if isinstance(indexes, list) else []:
         address = index.get("url") if isinstance(index, Mapping) else None
-        if not isinstance(address, str) or not address.startswith(("http://", "https://")):
+        if not isinstance(address, str) or not re.fullmatch(r"https?://\S+", address):
             raise refused(
                 Sentence("{name}: an index in [tool.uv] needs a url that begins with https://.", name=name)
             )

@@ -93,8 +93,25 @@ def check_python(declared: Declared) -> None:
 
 def is_satisfied_here(declared: Declared) -> bool:
     """Whether Berth's own environment has all of it: such a job needs no other."""
-    plain = not (declared.locked or declared.lock or declared.constraints or declared.options)
-    return plain and all(map(_is_installed, declared.lines))
+    plain = not (declared.locked or declared.lock or declared.options)
+    return (
+        plain
+        and all(map(_is_installed, declared.lines))
+        and not any(map(_speaks_against, declared.constraints))
+    )
+
+
+def _speaks_against(constraint: str) -> bool:
+    """Whether a constraint excludes the version of a package that is here."""
+    try:
+        wanted = Requirement(constraint)
+        if wanted.marker is not None and not wanted.marker.evaluate():
+            return False
+        return not wanted.specifier.contains(metadata.version(wanted.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
+    except InvalidRequirement:
+        return True
 
 
 def _is_installed(line: str) -> bool:

@@ -2,14 +2,13 @@
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, refused
-from orchestrator.jobs.environments.poetry import is_local, requirement
-
-_ITS_USUAL_INDEX = "pypi"
+from orchestrator.jobs.environments.poetry import indexes_of, is_local, requirement
 
 
 def read_pipfile_lock(name: str, text: str) -> Declared:
@@ -57,13 +56,12 @@ def _read(
     here = platform.python_version()
     if isinstance(made_for, str) and not f"{here}.".startswith(f"{made_for}."):
         notes.append(f"{name} was made with Python {made_for[:20]}; this server runs jobs with {here}.")
-    return Declared(name, lines=(*_indexes(sources), *lines), locked=locked, notes=tuple(notes))
+    further = [each for each in sources if not _is_usual(each)] if isinstance(sources, list) else []
+    return Declared(name, lines=(*indexes_of(name, further), *lines), locked=locked, notes=tuple(notes))
 
 
-def _indexes(sources: object) -> Iterator[str]:
-    for source in sources if isinstance(sources, list) else []:
-        if not isinstance(source, Mapping) or source.get("name") == _ITS_USUAL_INDEX:
-            continue
-        address = source.get("url")
-        if isinstance(address, str) and address.startswith(("https://", "http://")):
-            yield f"--extra-index-url {address}"
+def _is_usual(source: object) -> bool:
+    """Whether a source is the one that Pipenv writes into each new file; of this name, a company may have its own."""
+    if not isinstance(source, Mapping) or source.get("name") != "pypi":
+        return False
+    return (urlsplit(str(source.get("url"))).hostname or "").split(".")[-2:-1] == ["pypi"]

@@ -2,14 +2,21 @@
 
 import ast
 import configparser
+import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from orchestrator.exceptions import Sentence
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.jobs.environments.requirement_files import read_requirements
 
 _FILE = "file:"
+MOST_DEEP = 4  # sums of names of sums double with each
+LARGEST_SETUP_CHARS = 256 << 10  # parsing takes 10 us and 700 bytes for each
 
 
 def read_setup_cfg(name: str, text: str, read: Read) -> Declared | None:
@@ -28,6 +35,8 @@ def read_setup_cfg(name: str, text: str, read: Read) -> Declared | None:
         return None
     listed = parser.get("options", "install_requires")
     requires = parser.get("options", "python_requires", fallback="").strip()
+    if (note := _other_python(name, requires)) is not None:
+        return Declared(name, notes=(note,))
     if listed.strip().startswith(_FILE):
         return read_named(name, listed.strip().removeprefix(_FILE).split(","), read, requires)
     rows = listed.splitlines() if "\n" in listed else listed.split(";")  # as setuptools does
@@ -43,23 +52,21 @@ def read_setup_py(name: str, text: str, read: Read) -> Declared | None:
     Raises:
         Malformed: with the file, the line and what it should be.
     """
+    if len(text) > LARGEST_SETUP_CHARS:
+        return None
     try:
         tree = ast.parse(text.removeprefix("\ufeff"))
+        nodes = list(ast.walk(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # a job may bring it along without using it
-    call = next((node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_setup(node)), None)
+    call = next((node for node in nodes if isinstance(node, ast.Call) and _is_setup(node)), None)
     words = {each.arg: each.value for each in call.keywords} if call else {}
     if "install_requires" not in words:
         return None
-    named = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    rows = _literal(words["install_requires"], named)
-    if not isinstance(rows, list | tuple) or not all(isinstance(row, str) for row in rows):
+    named = _constants(tree, nodes)
+    rows = _value(words["install_requires"], named)
+    rows = rows.splitlines() if isinstance(rows, str) else rows
+    if not isinstance(rows, list):
         return Declared(
             name,
             notes=(
@@ -67,8 +74,11 @@ def read_setup_py(name: str, text: str, read: Read) -> Declared | None:
                 "the packages in requirements.txt, or below dependencies in pyproject.toml.",
             ),
         )
-    requires = _literal(words["python_requires"], named) if "python_requires" in words else ""
-    return read_rows(name, list(rows), read, requires if isinstance(requires, str) else "")
+    requires = _value(words["python_requires"], named) if "python_requires" in words else ""
+    requires = requires if isinstance(requires, str) else ""
+    if (note := _other_python(name, requires)) is not None:
+        return Declared(name, notes=(note,))
+    return read_rows(name, rows, read, requires)
 
 
 def read_dynamic(name: str, project: Mapping[str, Any], tool: object, read: Read) -> Declared | None:
@@ -89,12 +99,18 @@ def read_dynamic(name: str, project: Mapping[str, Any], tool: object, read: Read
 
 
 def read_named(name: str, files: Sequence[str], read: Read, requires_python: str) -> Declared:
-    """Read the lists of packages that a project file names.
+    """Read the lists of packages that a project file names; a note alone where one was not sent.
 
     Raises:
-        Malformed: one of them is not there, or cannot be read.
+        Malformed: one of them cannot be read.
     """
-    return read_rows(name, [f"-r {each.strip()}" for each in files if each.strip()], read, requires_python)
+    named = [each.strip() for each in files if each.strip()]
+    for each in named:
+        if read(str(PurePosixPath(name).parent / each)) is None:
+            return Declared(
+                name, notes=(f"{name} names {each}, which is not in the code; nothing of it is installed.",)
+            )
+    return read_rows(name, [f"-r {each}" for each in named], read, requires_python)
 
 
 def read_rows(name: str, rows: Sequence[str], read: Read, requires_python: str) -> Declared:
@@ -103,7 +119,7 @@ def read_rows(name: str, rows: Sequence[str], read: Read, requires_python: str) 
     Raises:
         Malformed: with the line and what it should be.
     """
-    found = read_requirements(name, "\n".join(rows), read)
+    found = read_requirements(f"{name}: install_requires", "\n".join(rows), read)
     return Declared(
         name,
         lines=found.lines,
@@ -114,6 +130,21 @@ def read_rows(name: str, rows: Sequence[str], read: Read, requires_python: str) 
     )
 
 
+def _other_python(name: str, requires: str) -> str | None:
+    """A note where a project is not for this server's Python: nobody named its file, so it refuses no job."""
+    here = platform.python_version()
+    try:
+        fits = SpecifierSet(requires).contains(here, prereleases=True)
+    except (InvalidSpecifier, ValueError):
+        fits = False
+    if fits:
+        return None
+    return (
+        f"{name} asks for Python {requires[:80]}, and this server runs jobs with {here}; its packages are not installed. "
+        "List them in requirements.txt."
+    )
+
+
 def _is_setup(call: ast.Call) -> bool:
     called = call.func
     return (isinstance(called, ast.Name) and called.id == "setup") or (
@@ -121,16 +152,34 @@ def _is_setup(call: ast.Call) -> bool:
     )
 
 
-def _literal(node: ast.expr, named: Mapping[str, ast.expr], deep: int = 0) -> object:
-    """The value of a text, a list of texts, a name of one or a sum of such; None where code is needed for it."""
-    if deep > 10:
-        return None
-    if isinstance(node, ast.Name):
-        return _literal(named[node.id], named, deep + 1) if node.id in named else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _literal(node.left, named, deep + 1), _literal(node.right, named, deep + 1)
+def _constants(tree: ast.Module, nodes: Sequence[ast.AST]) -> Mapping[str, ast.expr]:
+    """The names that are set once, at the top, and not changed in place."""
+    stored = Counter(
+        each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
+    changed = {
+        each.value.id
+        for each in nodes
+        if isinstance(each, ast.Attribute | ast.Subscript) and isinstance(each.value, ast.Name)
+    }
+    return {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and stored[target.id] == 1 and target.id not in changed
+    }
+
+
+def _value(node: ast.expr, named: Mapping[str, ast.expr], deep: int = 0) -> str | list[str] | None:
+    """A text, a list of texts, what a name of one stands for, or a sum of lists; None where code is needed for it."""
+    if isinstance(node, ast.Name) and deep < MOST_DEEP:
+        return _value(named[node.id], named, deep + 1) if node.id in named else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and deep < MOST_DEEP:
+        left, right = _value(node.left, named, deep + 1), _value(node.right, named, deep + 1)
         return [*left, *right] if isinstance(left, list) and isinstance(right, list) else None
     if isinstance(node, ast.List | ast.Tuple):
-        found = [_literal(each, named, deep + 1) for each in node.elts]
-        return found if all(isinstance(each, str) for each in found) else None
-    return node.value if isinstance(node, ast.Constant) else None
+        texts = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+        found = [text for text in texts if isinstance(text, str)]
+        return found if len(found) == len(node.elts) else None
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
-from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Rootfs, without_zstd
+from orchestrator.jobs.environments.images.layers import READ_BYTES, CannotGet, Rootfs, without_zstd, zstd
 from orchestrator.jobs.environments.images.records import ImageConfig
 from orchestrator.jobs.environments.images.registry import LARGEST_ANSWER_BYTES
 
@@ -94,7 +94,7 @@ def opened(path: Path) -> Iterator[Archive]:
         with tarfile.open(path) as file:
             yield Archive(file)
     except (
-        *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
+        *(tarfile.TarError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, EOFError),
         *(AttributeError, LookupError, TypeError, ValueError),
     ) as error:
         raise CannotGet("format", f"{path} is no archive of an image ({error}).") from None

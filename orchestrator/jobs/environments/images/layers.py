@@ -19,9 +19,9 @@ from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.supervisor.sandbox.image import resolve
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 MOST_FILES = 2_000_000
 READ_BYTES = 1024**2
