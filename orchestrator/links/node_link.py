@@ -15,6 +15,7 @@ from orchestrator.devices.types import Holder
 from orchestrator.links.attempts import LinkedAttempt
 from orchestrator.links.gang import Gangs
 from orchestrator.links.lease import NodeLease
+from orchestrator.links.packages import wanted_on
 from orchestrator.models import FINAL_STATES, LOCAL_NODE, Attempt, AttemptState, Job, Lease
 from orchestrator.nodes.copies import LEASE, Copy
 from orchestrator.nodes.places import places_here
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 TURN_EVERY_S = 0.05
 REPORT_EVERY_S = 0.5
 CLEAR_EVERY_S = 10.0
+FURNISH_EVERY_S = 2.0
 CARRIERS = 4
 PAUSE_S = 1.0  # after a node did not answer
 FAILURES_BEFORE_LOSS = 2
@@ -55,6 +57,9 @@ class NodeLink(threading.Thread):
         self._reported_at = 0.0  # monotonic
         self._cleared_at = 0.0
         self._renewed_at = 0.0
+        self._furnished_at = 0.0
+        self._packages: tuple[str, ...] = ()  # names of environments that the node has
+        self._refused: Mapping[str, str] = {}  # why it cannot have others
         self._failures = 0  # in a row
         self._problem = ""
         self._problems: dict[Order, str] = {}
@@ -96,8 +101,12 @@ class NodeLink(threading.Thread):
             self._cleared_at = time.monotonic()
         is_here = self._name == LOCAL_NODE  # whose devices the agent reads
         if not is_here and time.monotonic() - self._reported_at >= REPORT_EVERY_S:
-            write_report(settings.HOME.nodes, self._node, self._port.read_devices(self._holders()))
+            read = self._port.read_devices(self._holders())
+            write_report(settings.HOME.nodes, self._node, read, self._packages, self._refused)
             self._reported_at = time.monotonic()
+        if not is_here and time.monotonic() - self._furnished_at >= FURNISH_EVERY_S:
+            self._furnish(self._port)
+            self._furnished_at = time.monotonic()
         if time.monotonic() - self._renewed_at >= self._lease.renew_every_s:
             self._lease.renew(self._port)
             self._renewed_at = time.monotonic()
@@ -135,6 +144,18 @@ class NodeLink(threading.Thread):
         else:
             if self._problems.pop(order, None) is not None:
                 logger.warning("Job %s on %s goes on.", order.job, self._name)
+
+    def _furnish(self, port: Port) -> None:
+        """Have the node build the packages of jobs that wait; they may start there once these are ready.
+
+        Raises:
+            OSError: the node does not answer.
+        """
+        self._packages, refused = port.furnish(wanted_on(self._name))
+        for key, why in refused.items():
+            if self._refused.get(key) != why:  # once
+                logger.warning("The server %s cannot have the packages %s: %s", self._name, key[:12], why)
+        self._refused = refused
 
     def _give_up_unleased(self) -> None:
         """Declare the runs lost whose lease has certainly ended, unless the node was asked only once since it answered.

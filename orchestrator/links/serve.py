@@ -62,7 +62,12 @@ def _is_wanted_here() -> bool:
 def _port_here(address: str) -> Port:
     """The port of this server, for its parts of runs over several; the agent reads its devices."""
     return LocalPort(
-        LOCAL_NODE, settings.HOME.nodes / "here", "cpu:1", hidden=settings.HOME.root, address=address
+        LOCAL_NODE,
+        settings.HOME.nodes / "here",
+        "cpu:1",
+        hidden=settings.HOME.root,
+        address=address,
+        environments=settings.HOME.environments.root,
     )
 
 

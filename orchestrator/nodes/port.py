@@ -18,6 +18,7 @@ from uuid import UUID
 
 from orchestrator.devices import DeviceInfo, Holder, HostReading, Reading, open_devices, read_host
 from orchestrator.devices.types import DriverUnavailable
+from orchestrator.nodes.packages import Furnished, Packages, Wanted
 from orchestrator.nodes.places import Places, inside, moved, places_here
 from orchestrator.nodes.runs import NotStarted, Order, Runs
 from orchestrator.nodes.trees import Arrivals, Chunk, Entry, list_tree, read_chunk
@@ -30,7 +31,7 @@ from orchestrator.supervisor.protocol.lease import clock_s, write_lease
 from orchestrator.supervisor.protocol.records import Record, read_record, write_record
 from orchestrator.supervisor.sandbox import bwrap
 
-VERSION = 2  # of these calls
+VERSION = 3  # of these calls
 _GONE = frozenset({Liveness.NEVER_STARTED, Liveness.ENDED, Liveness.LOST})
 HERE = "127.0.0.1"
 MOST_BYTES = 8 << 20  # of one answer
@@ -110,6 +111,9 @@ class Port(Protocol):
     def meet(self) -> tuple[str, int]:
         """An address and a free port of the node, where the ranks of several nodes can meet."""
 
+    def furnish(self, wanted: Sequence[Wanted]) -> Furnished:
+        """Build environments of the first server that are not there yet; what is ready of them now."""
+
     def renew(self, grant: Grant | None) -> Moment:
         """Let the runs of the node go on until the grant ends; the node's present moment."""
 
@@ -161,6 +165,7 @@ class LocalPort:
         hidden: Path | None = None,
         address: str = HERE,
         data: Mapping[str, Path] | None = None,
+        environments: Path | None = None,
     ) -> None:
         """Serve the server that this process runs on.
 
@@ -171,6 +176,7 @@ class LocalPort:
             hidden: the folder that no job may see; None: ``home``.
             address: at which other nodes reach this one.
             data: where datasets are here, by ``name`` or ``name@version``; None: where the first server has them.
+            environments: the folder of the packages of jobs, where this is the first server; None: they are built here.
         """
         self._data = data
         self._address = address
@@ -183,7 +189,10 @@ class LocalPort:
         self._places = places_here(home)
         self._sandbox = bwrap.probe()
         self._writing = threading.Lock()
+        self._furnishing = threading.Lock()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._environments = environments
+        self._packages = Packages(home)
 
     def describe(self) -> Node:
         return Node(
@@ -255,6 +264,12 @@ class LocalPort:
     def _may_have_run(self, order: Order) -> bool:
         return self._runs.folder(order).launch.exists()
 
+    def furnish(self, wanted: Sequence[Wanted]) -> Furnished:
+        if self._environments is not None:
+            return Furnished(tuple(each.key for each in wanted), {})
+        with self._furnishing:
+            return self._packages.furnish(wanted)
+
     def meet(self) -> tuple[str, int]:
         with socket.socket() as probe:
             probe.bind((self._address, 0))
@@ -284,16 +299,28 @@ class LocalPort:
             return f"There is no dataset {missing[0]} on this server."
         with self._writing:
             if not folder.launch.exists():
+                launch = self._launch_here(record, written)
+                if launch is None:
+                    return "The packages of this job are not ready on this server."
                 folder.metrics.touch()
-                write_record(folder.launch, self._launch_here(record, written))
+                write_record(folder.launch, launch)
         try:
             self._runs.start(order, secrets)
         except NotStarted as error:
             return str(error)
         return ""
 
-    def _launch_here(self, record: Mapping[str, object], written: Places) -> Record:
+    def _launch_here(self, record: Mapping[str, object], written: Places) -> Record | None:
+        """The launch record with what this server has; None if the job's packages are not here."""
         launch = moved(self._with_data_here(record), written, self._places)
+        key = launch.get("packages")
+        if isinstance(key, str) and self._environments is not None:
+            launch = self._packages.moved_back(launch, self._environments)
+        elif isinstance(key, str):
+            found = self._packages.with_ours(launch, key, self._places.python_roots)
+            if found is None:
+                return None
+            launch = found
         launch["home"] = str(self._hidden)
         launch["lease"] = str(self._lease)
         sandbox, limits = launch.get("sandbox"), launch.get("limits")
@@ -355,7 +382,8 @@ class LocalPort:
             remove_tree(self._home.job(job).root)
 
     def close(self) -> None:
-        """Let go of the devices; runs go on."""
+        """Let go of the devices, and end a build; runs go on."""
+        self._packages.close()
         with contextlib.suppress(OSError):
             self._devices.close()
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ class Report(NamedTuple):
     devices: list[DeviceInfo]
     readings: list[Reading]
     problem: str | None
+    packages: Sequence[str] = ()  # names of our environments that are there
+    refused: Sequence[str] = ()  # of those that cannot be built there
 
     @property
     def is_silent(self) -> bool:
@@ -41,7 +43,9 @@ def their_device_id(node: str, ours: str) -> str:
     return ours.removeprefix(f"{node}_")
 
 
-def write_report(folder: Path, node: Node, read: Readings) -> None:
+def write_report(
+    folder: Path, node: Node, read: Readings, packages: Sequence[str] = (), refused: Iterable[str] = ()
+) -> None:
     """Replace a node's report; not synced, since losing it in a power cut is harmless.
 
     Raises:
@@ -71,6 +75,8 @@ def write_report(folder: Path, node: Node, read: Readings) -> None:
         "devices": [asdict(info) for info in devices],
         "readings": [asdict(one) for one in readings],
         "problem": read.problem,
+        "packages": list(packages),
+        "refused": list(refused),
     }
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = folder / f".{node.name}.json.{os.getpid()}"
@@ -102,6 +108,8 @@ def _report(name: str, report: Mapping[str, Any]) -> Report:
         ],
         readings=[_reading(one) for one in report["readings"]],
         problem=report["problem"],
+        packages=tuple(report.get("packages") or ()),
+        refused=tuple(report.get("refused") or ()),
     )
 
 

@@ -1,6 +1,6 @@
 """Why jobs wait, in words; times count from the moment of reading, not of the pass."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from berth.shared.language import plural_text, text
 from orchestrator.sentences.nouns import (
@@ -150,6 +150,8 @@ def _with_data(facts: Facts) -> str:
     """Which servers have the data or the image of a job that may run on no others; empty where all have."""
     if facts.get("has_image"):
         return text(" on the first server, where its image is")
+    if facts.get("have_packages"):
+        return text(" where its packages are ready ({servers})", servers=_servers(facts["have_packages"]))
     nodes = facts.get("have_data")
     if not nodes:
         return ""
@@ -157,6 +159,10 @@ def _with_data(facts: Facts) -> str:
     if len(names) == 1:
         return text(" on {server}, where its data is", server=names[0])
     return text(" where its data is ({servers})", servers=joined(names))
+
+
+def _servers(nodes: Iterable[str]) -> str:
+    return joined([text("the first server") if node == "local" else node for node in nodes])
 
 
 def _makes_room(facts: Facts) -> str:
@@ -221,6 +227,12 @@ def _reserved(facts: Facts, now_s: float) -> str:
 
 def _unavailable(facts: Facts, now_s: float) -> str:
     """Why too few devices could be used even if no job of ours ran."""
+    if facts.get("have_packages") and not facts["causes"]:
+        return text(
+            "Waits for its packages on another server with {devices}; they are ready on {servers}.",
+            devices=_wanted(facts),
+            servers=_servers(facts["have_packages"]),
+        )
     return text(
         "Waits for {devices}; {usable} of {fitting} can be used now ({causes}).",
         devices=_wanted(facts) + _with_data(facts),

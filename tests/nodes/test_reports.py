@@ -3,15 +3,27 @@
 import time
 
 import pytest
+from django.utils import timezone
 
 from orchestrator.agent.inventory import record_inventory
 from orchestrator.devices import DeviceInfo, HostReading, Reading
 from orchestrator.devices.types import DeviceProcess
-from orchestrator.models import Dataset, DatasetRoot, Device, Health, Network
+from orchestrator.models import (
+    Dataset,
+    DatasetRoot,
+    Device,
+    Environment,
+    EnvironmentState,
+    Health,
+    Job,
+    Network,
+)
 from orchestrator.nodes.places import Places
 from orchestrator.nodes.port import Node, Readings
 from orchestrator.nodes.reports import SILENT_AFTER_S, read_reports, their_device_id, write_report
-from orchestrator.scheduler.passes.facts import Elsewhere, job_facts
+from orchestrator.scheduler import core
+from orchestrator.scheduler.passes.facts import Elsewhere, Furnished, job_facts
+from orchestrator.scheduler.passes.snapshot import look
 
 NODE = Node("gpu2", "boot", 1, "3.11.2", Places("/h", "/b", "/p", (), 8), 2, "")
 HOST = HostReading(10.0, 1, 2, 3, 0.5)
@@ -142,3 +154,53 @@ def test_job_with_data_runs_where_that_data_is(make_job, ada):
     assert nodes_of("mnist@1", "imdb") == ("local", "gpu2")
     assert nodes_of("mnist", "imdb") == ("local",)
     assert nodes_of("mnist@1", "data=https://host/file.csv") == ("local",)
+
+
+def test_job_with_packages_runs_where_these_are_ready(make_job, ada):
+    now = timezone.now()
+    environment = Environment.objects.create(
+        request={}, origin="--with", state=EnvironmentState.READY, key="k", created_at=now
+    )
+    root = DatasetRoot.objects.create(name="data", path="/srv/data")
+    Dataset.objects.create(name="mnist", version="1", root=root, path="mnist", owner=ada)
+    data = {"gpu2": ("mnist",), "gpu3": ("mnist",)}
+
+    def where(ready: Furnished | None = None, **spec: object) -> core.Constraints:
+        job = make_job(spec=spec)
+        job.environment = environment
+        return job_facts(job, elsewhere=Elsewhere(data, {environment.pk: ready} if ready else {}))[
+            "constraints"
+        ]
+
+    assert where().only_nodes == ("local",)
+    assert where(Furnished(("gpu3", "gpu4"))).only_nodes == ("local", "gpu3", "gpu4")
+    assert where(Furnished(("gpu3", "gpu4")), datasets=["mnist"]).only_nodes == ("local", "gpu3")
+    assert where(Furnished(("gpu3",)), kind="session").only_nodes == ("local",)
+    assert [where(Furnished((), coming)).for_packages for coming in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "coming"),
+    [
+        ({}, True),
+        ({"state": EnvironmentState.BUILDING, "key": ""}, True),
+        ({"request": {"interpreter": "/opt/python"}}, False),
+        ({"request": {"image": "lab/train"}}, False),
+        ({"key": "refused"}, False),
+    ],
+    ids=["ready here", "being built here", "on a Python of this server", "an image", "refused there"],
+)
+def test_packages_may_come_to_a_server_that_can_build_them(make_job, make_device, home, fields, coming):
+    make_device()
+    Device.objects.update(node="gpu2")
+    write_report(home.nodes, NODE, read(slot(0)), refused=["refused"])
+    given = {"request": {}, "origin": "--with", "state": EnvironmentState.READY, "key": "k", **fields}
+    job = make_job()
+    Job.objects.filter(pk=job.pk).update(
+        environment=Environment.objects.create(created_at=timezone.now(), **given)
+    )
+
+    (queued,) = look(timezone.now()).queued
+
+    assert queued.constraints.only_nodes == ("local",)
+    assert queued.constraints.for_packages is coming

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.jobs.wheels import make_wheel
 from tests.system.nodes import NodeServer, nodes_setting
 from tests.system.server import REPOSITORY, Server, alive, kill
 
@@ -143,6 +144,26 @@ def test_job_of_a_server_that_was_given_up_runs_once_when_it_comes_back(head, se
     assert not alive(given_up)
     head.post(f"/jobs/{job}/cancel")
     head.wait_for_end(job)
+
+
+def test_job_with_packages_runs_on_another_server_once_these_are_built_there(make_server, tmp_path):
+    make_wheel(tmp_path / "wheels", "tinylib")
+    wheels = {"BERTH_WHEELS": str(tmp_path / "wheels")}
+    first = make_server("cpu:1", {**nodes_setting(), **wheels}).start()
+    other = NodeServer(first, tmp_path / "other" / "berth", "other", "cpu:2")
+    other.environment |= wheels
+    with other.joined():
+        job = first.submit(
+            "import os, tinylib, torch\nprint(os.environ['RANK'], tinylib.__version__)\n",
+            gpus=2,  # which the first server does not have
+            with_packages=["tinylib"],
+        )
+
+        ended = first.wait_for_end(job)
+
+        assert ended["state"] == "succeeded", (first.reasons(job), first.log(job), other.logs())
+        assert [first.log(job, rank=rank) for rank in (0, 1)] == ["0 1.0\n", "1 1.0\n"]
+        assert list(other.state.glob("environments/built/*/lib/python*/site-packages/tinylib.py"))
 
 
 def test_server_runs_its_own_jobs_where_others_cannot_join_it(make_server):

@@ -75,6 +75,7 @@ class LaunchRecord(TypedDict):
     node_rank: int
     first_rank: int
     image: NotRequired[ImageRecord]  # of a job in a container image
+    packages: NotRequired[str]  # the name of the job's environment, by which another server finds its own
 
 
 def describe(
@@ -168,6 +169,8 @@ def describe(
     }
     if image is not None:
         record["image"] = image.record
+    elif job.environment is not None:
+        record["packages"] = job.environment.key
     return record
 
 

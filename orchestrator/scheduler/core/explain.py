@@ -32,6 +32,8 @@ def _wanted(room: Room, job: Job) -> dict[str, int | list[str]]:
         wanted["have_data"] = sorted(job.constraints.only_nodes)
     if job.constraints.for_image:
         wanted["has_image"] = True
+    if job.constraints.for_packages:
+        wanted["have_packages"] = sorted(job.constraints.only_nodes)
     return wanted
 
 
@@ -47,7 +49,7 @@ def lent(job: Job, pool: LentPool) -> Facts:
 def impossible(room: Room, job: Job, pool: LentPool | None = None) -> Facts:
     """Why the pool can never fit a job: what it has, in memory or in devices."""
     facts = {**_wanted(room, job), "pool": job.pool}
-    if pool is not None and job.constraints.only_nodes:
+    if pool is not None and job.constraints.only_nodes and not job.constraints.for_packages:
         return {**facts, "needs_this_server": True}
     if pool is not None and job.gpus > pool.devices:
         return {**facts, "devices": max(pool.devices, room.largest_node), "others": False}

@@ -1,13 +1,14 @@
 """One pass over the queue of one pool."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from orchestrator.scheduler.core.backfill import BackfillSlot, soonest
 from orchestrator.scheduler.core.decisions import WaitCode
 from orchestrator.scheduler.core.ends import End, end_of, limit_end
 from orchestrator.scheduler.core.packing import place
 from orchestrator.scheduler.core.quota import Quotas
-from orchestrator.scheduler.core.room import Room, at_another_time
+from orchestrator.scheduler.core.room import Room, at_another_time, once_furnished
 from orchestrator.scheduler.core.speed import USUAL_CONSTRAINTS
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
@@ -107,6 +108,8 @@ class PoolPass:
     def _ever_fits(self, job: QueuedJob) -> bool:
         if job.memory_bytes is None and job.constraints is ANYWHERE and job.gpus <= self.room.largest_node:
             return True
+        if job.constraints.for_packages:
+            job = replace(job, constraints=once_furnished(job.constraints))
         if self.room.most_possible_bytes(job.gpus, job.constraints) >= (job.memory_bytes or 0):
             return True
         if self._policy.by_remaining and self.room.span(job):
@@ -116,7 +119,8 @@ class PoolPass:
 
     def may_be_lent(self, job: Job) -> bool:
         """Whether another allocation would have the devices for a job."""
-        if self.lent is None or job.gpus > self.lent.devices or job.constraints.only_nodes:
+        is_bound = job.constraints.only_nodes and not job.constraints.for_packages
+        if self.lent is None or job.gpus > self.lent.devices or is_bound:
             return False
         # Until the first allocation came, nobody knows the memory of its devices.
         largest = max((device.total_bytes for device in self.room.devices), default=None)

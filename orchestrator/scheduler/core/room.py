@@ -42,6 +42,11 @@ def at_another_time(where: Constraints) -> Constraints:
     return replace(where, booked_devices=()) if where.booked_devices else where
 
 
+def once_furnished(where: Constraints) -> Constraints:
+    """The same constraints when the packages of the job are on every server."""
+    return replace(where, only_nodes=(), for_packages=False) if where.for_packages else where
+
+
 class Room:
     """The devices of a pool and their tenants; only ``take`` changes it, and free memory only shrinks."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets, memory_claims
@@ -101,12 +101,30 @@ WITH_IMAGE = core.Constraints(only_nodes=(LOCAL_NODE,), for_image=True)
 WITH_IMAGE_WHOLE_GPUS = core.Constraints(slices=False, only_nodes=(LOCAL_NODE,), for_image=True)
 
 
+class Furnished(NamedTuple):
+    """The other servers that have an environment, and whether more of them may have it soon."""
+
+    ready: tuple[str, ...] = ()
+    is_coming: bool = False
+
+
+NOWHERE_ELSE = Furnished()
+
+
 class Elsewhere:
     """What other servers have that jobs may need; one for a pass."""
 
-    def __init__(self, data: Mapping[str, Collection[str]]) -> None:
-        """``data``: the names of the datasets that each server has, some with their version."""
+    def __init__(
+        self, data: Mapping[str, Collection[str]], packages: Mapping[int, Furnished] | None = None
+    ) -> None:
+        """What other servers have.
+
+        Args:
+            data: the names of the datasets that each server has, some with their version.
+            packages: the environments that are not of this server alone, by number.
+        """
         self._data = data
+        self._packages = packages or {}
         self._names: dict[tuple[str, int], str] = {}
 
     def with_data(self, job: Job) -> tuple[str, ...]:
@@ -116,6 +134,14 @@ class Elsewhere:
         names = [self._full_name(reference, job) for reference in job.spec_fields["datasets"]]
         there = [node for node, data in self._data.items() if all(_has(data, name) for name in names)]
         return (LOCAL_NODE, *sorted(there))
+
+    def packages_of(self, job: Job) -> Furnished:
+        """Where else the packages of a job are."""
+        return (
+            NOWHERE_ELSE
+            if job.environment_id is None
+            else self._packages.get(job.environment_id, NOWHERE_ELSE)
+        )
 
     def _full_name(self, reference: str, job: Job) -> str:
         """Empty for data that only this server has: fetched by address, or pushed by a person."""
@@ -179,13 +205,20 @@ def _where(job: Job, elsewhere: Elsewhere | None) -> core.Constraints:
     here = HERE_WHOLE_GPUS if several else HERE
     if _needs_this_server(job):
         return here
-    if job.spec_fields.get("datasets"):
-        nodes = elsewhere.with_data(job)
-        if len(nodes) == 1:
-            return here
-        spans = several and _may_span(job)
-        return core.Constraints(only_nodes=nodes, for_data=True, slices=not several, spans=spans)
-    return core.OVER_NODES if several and _may_span(job) else usual
+    spans, for_data = several and _may_span(job), bool(job.spec_fields.get("datasets"))
+    if not for_data and job.environment_id is None:
+        return core.OVER_NODES if spans else usual
+    furnished = elsewhere.packages_of(job)
+    nodes = (LOCAL_NODE, *furnished.ready)
+    if for_data:
+        there = elsewhere.with_data(job)
+        nodes = there if job.environment_id is None else tuple(node for node in there if node in nodes)
+    for_packages = furnished.is_coming and not for_data
+    if len(nodes) == 1 and not for_packages:
+        return here
+    return core.Constraints(
+        only_nodes=nodes, for_data=for_data, for_packages=for_packages, slices=not several, spans=spans
+    )
 
 
 def _may_span(job: Job) -> bool:
@@ -194,11 +227,11 @@ def _may_span(job: Job) -> bool:
 
 
 def _needs_this_server(job: Job) -> bool:
-    """Whether a job uses packages, a Python, a socket or the folder of a federation of this server."""
+    """Whether a job uses a Python, a socket or the folder of a federation of this server."""
     spec = job.spec_fields
     if FEDERATION_VARIABLE in (spec.get("env") or {}):
         return True
-    return bool(job.environment_id or job.has_socket or spec.get("python"))
+    return bool(job.has_socket or spec.get("python"))
 
 
 def running_facts(

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.conf import settings
@@ -14,6 +14,7 @@ from orchestrator.models import (
     LOCAL_NODE,
     Checkpoint,
     Device,
+    Environment,
     Job,
     JobState,
     Lease,
@@ -21,10 +22,17 @@ from orchestrator.models import (
     Pilot,
     SchedulerTerm,
 )
-from orchestrator.nodes.reports import read_reports
+from orchestrator.nodes.reports import Report, read_reports
 from orchestrator.scheduler import core
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
-from orchestrator.scheduler.passes.facts import Elsewhere, bookings, device_facts, job_facts, running_facts
+from orchestrator.scheduler.passes.facts import (
+    Elsewhere,
+    Furnished,
+    bookings,
+    device_facts,
+    job_facts,
+    running_facts,
+)
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.lending import ends_of_pilots, lent_pools
@@ -70,7 +78,11 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     may_borrow = settings.ENVIRONMENT.nodes is not None
     lenders = {lender.pool_id: lender for lender in Lender.objects.all()} if may_borrow else {}
     pilots = list(Pilot.objects.open()) if lenders else []
-    elsewhere = _elsewhere() if lenders or any(row.node != LOCAL_NODE for row in devices) else None
+    elsewhere = (
+        _elsewhere(jobs.values(), may_come=bool(lenders))
+        if lenders or any(row.node != LOCAL_NODE for row in devices)
+        else None
+    )
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return core.State(
         now=now.timestamp(),
@@ -121,9 +133,34 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     )
 
 
-def _elsewhere() -> Elsewhere:
+def _elsewhere(jobs: Iterable[Job], *, may_come: bool) -> Elsewhere:
+    """What other servers have.
+
+    Args:
+        may_come: further servers, which are lent to a pool.
+    """
     reports = read_reports(settings.HOME.nodes)
-    return Elsewhere({report.name: data for report in reports if (data := report.node.get("data"))})
+    return Elsewhere(
+        {report.name: data for report in reports if (data := report.node.get("data"))},
+        _furnished(jobs, [report for report in reports if not report.is_silent], may_come=may_come),
+    )
+
+
+def _furnished(jobs: Iterable[Job], reports: Sequence[Report], *, may_come: bool) -> Mapping[int, Furnished]:
+    """Where else the environments of these jobs are or will be, also of those that are not built here yet.
+
+    An image, and what is on top of an interpreter of this server, is for this server alone.
+    """
+    numbers = {job.environment_id for job in jobs if job.environment_id is not None}
+    rows = Environment.objects.filter(pk__in=numbers).exclude(request__has_key="image")
+    rows = rows.exclude(request__has_key="interpreter")
+    return {
+        number: Furnished(
+            tuple(report.name for report in reports if key in report.packages),
+            may_come or any(key not in (*report.packages, *report.refused) for report in reports),
+        )
+        for number, key in rows.values_list("pk", "key")
+    }
 
 
 def _newest_checkpoints() -> dict[str, datetime]:

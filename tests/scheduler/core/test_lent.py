@@ -63,6 +63,15 @@ def test_job_that_needs_this_server_never_fits_a_lent_pool(policy):
 
 
 @POLICIES
+def test_job_with_packages_asks_for_an_allocation_where_these_can_be_built(policy):
+    where = Constraints(only_nodes=("local",), for_packages=True)
+
+    (wait,) = decide(state((), queued("a", constraints=where), lent=(lent(),)), policy).wait
+
+    assert wait.code == WaitCode.LENT
+
+
+@POLICIES
 def test_job_that_waits_for_another_asks_for_nothing_yet(policy):
     (wait,) = decide(state((), queued("a", waits_for=("b",)), lent=(lent(),)), policy).wait
 

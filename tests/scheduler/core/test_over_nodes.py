@@ -143,6 +143,37 @@ def test_job_whose_image_is_on_the_first_server_says_so_while_another_has_room()
     )
 
 
+def test_job_whose_packages_are_built_on_a_larger_server_waits_for_them():
+    devices = servers(1, 2)
+    where = Constraints(only_nodes=(devices[0].node,), for_packages=True)
+    job = queued("brings", gpus=2, constraints=where)
+
+    (wait,) = decide(state(devices, job), POLICY).wait
+
+    assert wait.code == WaitCode.UNAVAILABLE
+    assert sentence_of(wait).startswith(
+        "Waits for its packages on another server with 2 GPUs; they are ready on n0."
+    )
+
+
+def test_job_whose_packages_are_ready_on_a_busy_server_alone_says_so():
+    devices = servers(1, 1)
+    where = Constraints(only_nodes=(devices[0].node,), for_packages=True)
+    job = queued("brings", constraints=where)
+
+    (wait,) = decide(state(devices, job, running("busy", devices[0].id, preemptible=False)), POLICY).wait
+
+    assert sentence_of(wait).startswith("Waits for 1 GPU where its packages are ready (n0); none is free.")
+
+
+def test_job_with_packages_that_no_server_could_hold_never_fits():
+    where = Constraints(only_nodes=("n0",), for_packages=True)
+
+    (wait,) = decide(state(servers(1, 2), queued("brings", gpus=3, constraints=where)), POLICY).wait
+
+    assert wait.code == WaitCode.IMPOSSIBLE
+
+
 def _spanning(given: State) -> State:
     """The same state, with every job of several devices free to span servers."""
     return replace(

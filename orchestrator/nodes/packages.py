@@ -1,0 +1,150 @@
+"""The packages of jobs on another server: built there from the locks of the first one, by a program apart.
+
+The program has Berth's own settings there: its index, wheels, torch and sandbox.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from orchestrator.nodes.places import BASE, inside
+from orchestrator.store.files.untrusted import remove_tree
+from orchestrator.store.layout import BuiltEnvironment, EnvironmentsFolder, Home
+from orchestrator.supervisor.protocol.records import Record, read_record, write_record
+
+BUILDER = "orchestrator.jobs.environments.elsewhere"
+AGAIN_AFTER_S = 600.0  # after a build that failed: packages may be there later
+KEPT_S = 30 * 24 * 3600.0
+TIDY_EVERY_S = 3600.0
+
+
+class Wanted(NamedTuple):
+    """An environment of the first server."""
+
+    key: str  # its name there
+    lock: str
+    sources: tuple[str, ...] = ()  # lines of its request that say where packages come from
+
+
+class Furnished(NamedTuple):
+    """What of the wanted environments a server has, and why it cannot have the others."""
+
+    ready: tuple[str, ...]
+    failed: Mapping[str, str]
+
+
+class Packages:
+    """The environments below one state folder."""
+
+    def __init__(self, home: Path) -> None:
+        """Nothing that was built before is used unchecked: Berth, Python or torch may be others since."""
+        self._home = home
+        self._places: EnvironmentsFolder = Home(home).environments
+        self._answers = self._places.root / "answers"
+        self._build: subprocess.Popen[bytes] | None = None
+        self._tidied_at = time.monotonic()
+        if self._answers.is_dir():
+            remove_tree(self._answers)
+
+    def furnish(self, wanted: Iterable[Wanted]) -> Furnished:
+        """Build what is wanted and not there, one after the other; does not wait for it.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        self._tidy()
+        ready, failed, lacking = [], {}, []
+        for each in wanted:
+            answer = self._answer(each.key)
+            if self.place(each.key) is not None:
+                ready.append(each.key)
+            elif answer and answer.get("why"):
+                failed[each.key] = str(answer["why"])
+            else:
+                lacking.append(each)
+        if lacking and (self._build is None or self._build.poll() is not None):
+            self._begin(lacking[0])
+        return Furnished(tuple(ready), failed)
+
+    def place(self, key: str) -> BuiltEnvironment | None:
+        """Where an environment of the first server is here; None if it is not ready."""
+        name = (self._answer(key) or {}).get("key")
+        built = self._places.built(str(name)) if name else None
+        return built if built is not None and built.python.exists() else None
+
+    def with_ours(self, launch: Record, key: str, roots: Iterable[str]) -> Record | None:
+        """A launch record that was moved here, with the packages of this server; None if they are not here.
+
+        Args:
+            roots: the folders that this server's Python needs.
+        """
+        built = self.place(key)
+        if built is None:
+            return None
+        os.utime(self._answers / f"{key}.json")
+        self._places.bytecode.mkdir(parents=True, exist_ok=True)
+        launch = _replaced(launch, self._places.built(key).root, built.root)
+        launch["python_roots"] = [*roots, str(built.root), str(self._places.bytecode), str(BASE)]
+        return launch
+
+    def moved_back(self, launch: Record, environments: Path) -> Record:
+        """A launch record that was moved here, with the packages where the first server has them."""
+        return _replaced(launch, self._places.root, environments)
+
+    def close(self) -> None:
+        """End the build that is at work; it begins again when it is asked for."""
+        if self._build is not None and self._build.poll() is None:
+            self._build.terminate()
+            self._build.wait()
+
+    def _answer(self, key: str) -> Record | None:
+        path = self._answers / f"{key}.json"
+        answer = read_record(path)
+        if answer and answer.get("why") and time.time() - path.stat().st_mtime > AGAIN_AFTER_S:
+            return None
+        return answer
+
+    def _begin(self, wanted: Wanted) -> None:
+        self._answers.mkdir(mode=0o700, parents=True, exist_ok=True)
+        answer, request = self._answers / f"{wanted.key}.json", self._answers / "request"
+        # Addresses of indexes may hold passwords.
+        write_record(request, {**wanted._asdict(), "answer": str(answer)})
+        variables = {name: value for name, value in os.environ.items() if name != "BERTH_NODES"}
+        variables |= {"BERTH_HOME": str(self._home), "PYTHONPATH": str(BASE)}
+        with (self._answers / "builder.log").open("wb") as log:
+            self._build = subprocess.Popen(  # noqa: S603 -- our own program
+                [sys.executable, "-m", BUILDER, str(request)],
+                cwd=BASE,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _tidy(self) -> None:
+        """Remove what no job has used for a month."""
+        if time.monotonic() - self._tidied_at < TIDY_EVERY_S:
+            return
+        self._tidied_at = time.monotonic()
+        used = {str(answer.get("key")) for path in self._answers.glob("*.json") if (answer := _fresh(path))}
+        for folder in (self._places.root / "built").glob("*"):
+            if folder.name not in used and time.time() - folder.stat().st_mtime > KEPT_S:
+                remove_tree(folder)
+
+
+def _replaced(launch: Record, theirs: Path, ours: Path) -> Record:
+    found: Record = json.loads(json.dumps(launch).replace(inside(str(theirs)), inside(str(ours))))
+    return found
+
+
+def _fresh(answer: Path) -> Record | None:
+    """An answer that was used within a month; an older one is removed."""
+    if time.time() - answer.stat().st_mtime <= KEPT_S:
+        return read_record(answer)
+    answer.unlink(missing_ok=True)
+    return None
