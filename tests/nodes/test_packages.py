@@ -66,6 +66,15 @@ def test_launch_record_of_the_first_server_names_what_is_here(packages, tmp_path
     ]
 
 
+def test_part_of_a_run_on_the_first_server_has_the_packages_of_that_server(tmp_path):
+    here = Packages(tmp_path / "nodes/here")
+    moved = {"python": f"{tmp_path}/nodes/here/environments/built/{KEY}/bin/python"}
+
+    found = here.moved_back(moved, tmp_path / "environments")
+
+    assert found == {"python": f"{tmp_path}/environments/built/{KEY}/bin/python"}
+
+
 def test_environment_that_cannot_be_built_says_why_and_holds_up_no_other(packages):
     wanted = [Wanted(OTHER, "neverheardof==1.0\n"), Wanted(KEY, "tinylib==1.0\n")]
 
