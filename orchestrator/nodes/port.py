@@ -20,7 +20,7 @@ from orchestrator.devices import DeviceInfo, Holder, HostReading, Reading, open_
 from orchestrator.devices.types import DriverUnavailable
 from orchestrator.nodes.packages import Furnished, Packages, Wanted
 from orchestrator.nodes.places import Places, inside, moved, places_here
-from orchestrator.nodes.runs import NotStarted, Order, Runs
+from orchestrator.nodes.runs import NotStarted, Order, Runs, order_in
 from orchestrator.nodes.trees import Arrivals, Chunk, Entry, list_tree, read_chunk
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.store.layout import Home, JobFolder
@@ -28,7 +28,7 @@ from orchestrator.supervisor.linux.processes import boot_id
 from orchestrator.supervisor.liveness import Liveness
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.lease import clock_s, write_lease
-from orchestrator.supervisor.protocol.records import Record, read_record, write_record
+from orchestrator.supervisor.protocol.records import Record, write_record
 from orchestrator.supervisor.sandbox import bwrap
 
 VERSION = 3  # of these calls
@@ -366,7 +366,7 @@ class LocalPort:
         runs = []
         folders = (self._home.jobs.glob(f"*/attempts/[0-9]*{part}") for part in ("", "/parts/*"))
         for folder in sorted(chain(*folders)):
-            order = _order_of(AttemptFolder(folder))
+            order = order_in(AttemptFolder(folder))
             if order is not None:
                 runs.append(Run(order, self._runs.state(order) not in _GONE))
         return runs
@@ -393,15 +393,3 @@ class LocalPort:
 
 def _table(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
-
-
-def _order_of(folder: AttemptFolder) -> Order | None:
-    """The order that an attempt's folder was made for; None if it has not come as a whole."""
-    nonce = (read_record(folder.launch) or {}).get("nonce")
-    part = folder.root.name if folder.root.parent.name == "parts" else ""
-    root = folder.root.parents[1] if part else folder.root
-    try:
-        job = UUID(root.parents[1].name)
-        return Order(job, int(root.name), nonce, part) if isinstance(nonce, str) else None
-    except ValueError:
-        return None

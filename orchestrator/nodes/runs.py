@@ -167,3 +167,15 @@ def folder_of(home: Home, order: Order) -> AttemptFolder:
     """The folder of an order below a state folder."""
     folder = home.job(order.job).attempt(order.attempt)
     return folder.part(order.part) if order.part else folder
+
+
+def order_in(folder: AttemptFolder) -> Order | None:
+    """The order that an attempt's folder was made for; None if it has not come as a whole."""
+    nonce = (read_record(folder.launch) or {}).get("nonce")
+    part = folder.root.name if folder.root.parent.name == "parts" else ""
+    root = folder.root.parents[1] if part else folder.root
+    try:
+        job = UUID(root.parents[1].name)
+        return Order(job, int(root.name), nonce, part) if isinstance(nonce, str) else None
+    except ValueError:
+        return None

@@ -15,12 +15,12 @@ def with_line_ends(key: str) -> str:
 
 def has_passphrase(key: str) -> bool:
     """Whether a private key is encrypted; False for texts that are no key."""
-    text = key.strip()
-    if not text.startswith(_OPENSSH):
-        head = text[:200]
+    private = key.strip()
+    if not private.startswith(_OPENSSH):
+        head = private[:200]
         return "BEGIN ENCRYPTED PRIVATE KEY" in head or "Proc-Type: 4,ENCRYPTED" in head
     try:
-        data = base64.b64decode("".join(text.splitlines()[1:-1]), validate=True)
+        data = base64.b64decode("".join(private.splitlines()[1:-1]), validate=True)
     except ValueError:  # no base64, or letters beyond ASCII
         return False
     return data.startswith(_MAGIC) and not data.startswith(_MAGIC + _PLAIN)
