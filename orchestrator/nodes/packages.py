@@ -77,7 +77,7 @@ class Packages:
         built = self._places.built(str(name)) if name else None
         return built if built is not None and built.python.exists() else None
 
-    def with_ours(self, launch: Record, key: str, roots: Iterable[str]) -> Record | None:
+    def with_ours(self, launch: Mapping[str, object], key: str, roots: Iterable[str]) -> Record | None:
         """A launch record that was moved here, with the packages of this server; None if they are not here.
 
         Args:
@@ -88,11 +88,11 @@ class Packages:
             return None
         os.utime(self._answers / f"{key}.json")
         self._places.bytecode.mkdir(parents=True, exist_ok=True)
-        launch = _replaced(launch, self._places.built(key).root, built.root)
-        launch["python_roots"] = [*roots, str(built.root), str(self._places.bytecode), str(BASE)]
-        return launch
+        ours = _replaced(launch, self._places.built(key).root, built.root)
+        ours["python_roots"] = [*roots, str(built.root), str(self._places.bytecode), str(BASE)]
+        return ours
 
-    def moved_back(self, launch: Record, environments: Path) -> Record:
+    def moved_back(self, launch: Mapping[str, object], environments: Path) -> Record:
         """A launch record that was moved here, with the packages where the first server has them."""
         return _replaced(launch, self._places.root, environments)
 
@@ -137,7 +137,7 @@ class Packages:
                 remove_tree(folder)
 
 
-def _replaced(launch: Record, theirs: Path, ours: Path) -> Record:
+def _replaced(launch: Mapping[str, object], theirs: Path, ours: Path) -> Record:
     found: Record = json.loads(json.dumps(launch).replace(inside(str(theirs)), inside(str(ours))))
     return found
 
