@@ -21,7 +21,7 @@ FREE_OF = {  # whole texts: in other languages the noun changes with the sentenc
     "devices": "of {total} devices free",
     "device": "of {total} device free",
 }
-_CLONE = Path(__file__).resolve().parents[1]
+_CLONE = Path(__file__).resolve().parents[2]
 _BY_MAKE = ("up", "down", "demo", "torch", "install-service")
 SERVER_COMMANDS = (
     "up",
