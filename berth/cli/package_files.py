@@ -81,7 +81,8 @@ def _lists_of(name: str, text: str) -> list[str]:
             found = found[key]
     except (ValueError, RecursionError, LookupError, TypeError):
         return []
-    return [each for each in ([found] if isinstance(found, str) else found) if isinstance(each, str)]
+    named = [found] if isinstance(found, str) else found
+    return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
 
 
 def _read(path: Path) -> str:

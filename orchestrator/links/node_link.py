@@ -15,7 +15,7 @@ from orchestrator.devices.types import Holder
 from orchestrator.links.attempts import LinkedAttempt
 from orchestrator.links.gang import Gangs
 from orchestrator.links.lease import NodeLease
-from orchestrator.links.packages import wanted_on
+from orchestrator.links.packages import to_build, wanted_on
 from orchestrator.models import FINAL_STATES, LOCAL_NODE, Attempt, AttemptState, Job, Lease
 from orchestrator.nodes.copies import LEASE, Copy
 from orchestrator.nodes.places import places_here
@@ -104,12 +104,12 @@ class NodeLink(threading.Thread):
             read = self._port.read_devices(self._holders())
             write_report(settings.HOME.nodes, self._node, read, self._packages, self._refused)
             self._reported_at = time.monotonic()
-        if not is_here and time.monotonic() - self._furnished_at >= FURNISH_EVERY_S:
-            self._furnish(self._port)
-            self._furnished_at = time.monotonic()
         if time.monotonic() - self._renewed_at >= self._lease.renew_every_s:
             self._lease.renew(self._port)
             self._renewed_at = time.monotonic()
+        if not is_here and time.monotonic() - self._furnished_at >= FURNISH_EVERY_S:
+            self._furnish(self._port)
+            self._furnished_at = time.monotonic()
         orders = self._orders()
         self._linked = {order: linked for order, linked in self._linked.items() if order in orders}
         self._problems = {order: problem for order, problem in self._problems.items() if order in orders}
@@ -148,13 +148,25 @@ class NodeLink(threading.Thread):
     def _furnish(self, port: Port) -> None:
         """Have the node build the packages of jobs that wait; they may start there once these are ready.
 
+        An error of the node's disk is logged: it must not keep its runs from the renewal of their lease.
+
         Raises:
-            OSError: the node does not answer.
+            TimeoutError: the node does not answer.
         """
-        self._packages, refused = port.furnish(wanted_on(self._name))
+        refused = dict(self._refused)
+        try:
+            self._packages, failed, lacking = port.look_at_packages(wanted_on(self._name))
+            refused = dict(failed)
+            if lacking and (wanted := to_build(lacking[0])) is not None:
+                port.build_packages(wanted)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            refused[""] = str(error)
         for key, why in refused.items():
             if self._refused.get(key) != why:  # once
-                logger.warning("The server %s cannot have the packages %s: %s", self._name, key[:12], why)
+                what = f"the packages {key[:12]}" if key else "packages"
+                logger.warning("The server %s cannot have %s: %s", self._name, what, why)
         self._refused = refused
 
     def _give_up_unleased(self) -> None:

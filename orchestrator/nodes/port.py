@@ -18,7 +18,7 @@ from uuid import UUID
 
 from orchestrator.devices import DeviceInfo, Holder, HostReading, Reading, open_devices, read_host
 from orchestrator.devices.types import DriverUnavailable
-from orchestrator.nodes.packages import Furnished, Packages, Wanted
+from orchestrator.nodes.packages import Packages, Stock, Wanted
 from orchestrator.nodes.places import Places, inside, moved, places_here
 from orchestrator.nodes.runs import NotStarted, Order, Runs, order_in
 from orchestrator.nodes.trees import Arrivals, Chunk, Entry, list_tree, read_chunk
@@ -111,8 +111,11 @@ class Port(Protocol):
     def meet(self) -> tuple[str, int]:
         """An address and a free port of the node, where the ranks of several nodes can meet."""
 
-    def furnish(self, wanted: Sequence[Wanted]) -> Furnished:
-        """Build environments of the first server that are not there yet; what is ready of them now."""
+    def look_at_packages(self, keys: Sequence[str]) -> Stock:
+        """Which of these environments of the first server are there."""
+
+    def build_packages(self, wanted: Wanted) -> None:
+        """Begin to build an environment, unless another build is at work."""
 
     def renew(self, grant: Grant | None) -> Moment:
         """Let the runs of the node go on until the grant ends; the node's present moment."""
@@ -264,11 +267,15 @@ class LocalPort:
     def _may_have_run(self, order: Order) -> bool:
         return self._runs.folder(order).launch.exists()
 
-    def furnish(self, wanted: Sequence[Wanted]) -> Furnished:
+    def look_at_packages(self, keys: Sequence[str]) -> Stock:
         if self._environments is not None:
-            return Furnished(tuple(each.key for each in wanted), {})
+            return Stock(tuple(keys), {}, ())
         with self._furnishing:
-            return self._packages.furnish(wanted)
+            return self._packages.look(keys)
+
+    def build_packages(self, wanted: Wanted) -> None:
+        with self._furnishing:
+            self._packages.build(wanted)
 
     def meet(self) -> tuple[str, int]:
         with socket.socket() as probe:

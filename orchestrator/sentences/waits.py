@@ -155,10 +155,9 @@ def _with_data(facts: Facts) -> str:
     nodes = facts.get("have_data")
     if not nodes:
         return ""
-    names = [text("the first server") if node == "local" else node for node in nodes]
-    if len(names) == 1:
-        return text(" on {server}, where its data is", server=names[0])
-    return text(" where its data is ({servers})", servers=joined(names))
+    if len(nodes) == 1:
+        return text(" on {server}, where its data is", server=_servers(nodes))
+    return text(" where its data is ({servers})", servers=_servers(nodes))
 
 
 def _servers(nodes: Iterable[str]) -> str:

@@ -121,3 +121,11 @@ def test_lists_that_setup_cfg_names_are_sent_and_a_script_in_another_encoding_ho
     sent = beside(tmp_path / "train.py")
 
     assert list(EnvironmentFiles.model_validate(sent).files) == ["setup.cfg", "setup.py", "deps.txt"]
+
+
+@pytest.mark.parametrize("file", ["3", "{a = 1}", "[3]"])
+def test_project_whose_lists_are_none_is_sent_as_it_is(tmp_path, file):
+    project = f"[tool.setuptools.dynamic]\ndependencies = {{file = {file}}}\n"
+    (tmp_path / "pyproject.toml").write_text(project)
+
+    assert beside(tmp_path / "train.py") == {"files": {"pyproject.toml": project}, "found": True}

@@ -16,11 +16,11 @@ from orchestrator.supervisor.protocol.records import write_record
 
 
 def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
-    django.setup()
     request = json.loads(Path(sys.argv[1]).read_text())
     answer = Path(request["answer"])
     try:
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
+        django.setup()
         key = _build(request["key"], request["lock"], list(request["sources"]))
     except Exception as error:  # whatever it is, the first server has to know
         write_record(answer, {"why": " ".join(str(error).split())[:2000] or type(error).__name__})
