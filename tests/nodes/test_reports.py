@@ -165,18 +165,20 @@ def test_job_with_packages_runs_where_these_are_ready(make_job, ada):
     Dataset.objects.create(name="mnist", version="1", root=root, path="mnist", owner=ada)
     data = {"gpu2": ("mnist",), "gpu3": ("mnist",)}
 
-    def where(ready: Furnished | None = None, **spec: object) -> core.Constraints:
+    def where(found: Furnished | None = None, **spec: object) -> core.Constraints:
         job = make_job(spec=spec)
         job.environment = environment
-        return job_facts(job, elsewhere=Elsewhere(data, {environment.pk: ready} if ready else {}))[
-            "constraints"
-        ]
+        packages = {} if found is None else {environment.pk: found}
+        elsewhere = Elsewhere(data, packages, nodes={"default": ["local", "gpu3"]})
+        return job_facts(job, elsewhere=elsewhere)["constraints"]
 
+    ready = Furnished(ready=frozenset({"gpu3", "gpu4"}))
     assert where().only_nodes == ("local",)
-    assert where(Furnished(("gpu3", "gpu4"))).only_nodes == ("local", "gpu3", "gpu4")
-    assert where(Furnished(("gpu3", "gpu4")), datasets=["mnist"]).only_nodes == ("local", "gpu3")
-    assert where(Furnished(("gpu3",)), kind="session").only_nodes == ("local",)
-    assert [where(Furnished((), coming)).for_packages for coming in (True, False)] == [True, False]
+    assert where(ready).only_nodes == ("local", "gpu3", "gpu4")
+    assert where(ready, datasets=["mnist"]).only_nodes == ("local", "gpu3")
+    assert where(ready, kind="session").only_nodes == ("local",)
+    assert where(Furnished(coming=frozenset({"gpu3"}))).for_packages
+    assert not where(Furnished(coming=frozenset({"gpu4"}))).for_packages  # of another pool
 
 
 @pytest.mark.parametrize(

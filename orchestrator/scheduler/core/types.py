@@ -75,9 +75,7 @@ class Constraints:
     only_nodes: tuple[str, ...] = ()
     for_data: bool = False  # ``only_nodes`` are those that have its data
     for_image: bool = False  # ``only_nodes`` is the one that has its container image
-    for_packages: bool = (
-        False  # ``only_nodes`` are those that have its packages; these are being built on others
-    )
+    for_packages: bool = False  # ``only_nodes`` have its packages, and others are building them
     mig_profile: str | None = None
     slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot communicate
     booked_devices: tuple[str, ...] = ()  # booked for others now; available at other times

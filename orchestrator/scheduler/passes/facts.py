@@ -102,29 +102,35 @@ WITH_IMAGE_WHOLE_GPUS = core.Constraints(slices=False, only_nodes=(LOCAL_NODE,),
 
 
 class Furnished(NamedTuple):
-    """The other servers that have an environment, and whether more of them may have it soon."""
+    """Where else an environment is: servers that have it, and servers that can still build it."""
 
-    ready: tuple[str, ...] = ()
-    is_coming: bool = False
-
-
-NOWHERE_ELSE = Furnished()
+    ready: frozenset[str] = frozenset()
+    coming: frozenset[str] = frozenset()
 
 
 class Elsewhere:
     """What other servers have that jobs may need; one for a pass."""
 
     def __init__(
-        self, data: Mapping[str, Collection[str]], packages: Mapping[int, Furnished] | None = None
+        self,
+        data: Mapping[str, Collection[str]],
+        packages: Mapping[int, Furnished] | None = None,
+        *,
+        nodes: Mapping[str, Collection[str]] | None = None,
+        lent: Collection[str] = (),
     ) -> None:
         """What other servers have.
 
         Args:
             data: the names of the datasets that each server has, some with their version.
             packages: the environments that are not of this server alone, by number.
+            nodes: the servers of each pool.
+            lent: the pools to which further servers may come.
         """
         self._data = data
         self._packages = packages or {}
+        self._nodes = nodes or {}
+        self._lent = lent
         self._names: dict[tuple[str, int], str] = {}
 
     def with_data(self, job: Job) -> tuple[str, ...]:
@@ -135,12 +141,20 @@ class Elsewhere:
         there = [node for node, data in self._data.items() if all(_has(data, name) for name in names)]
         return (LOCAL_NODE, *sorted(there))
 
-    def packages_of(self, job: Job) -> Furnished:
-        """Where else the packages of a job are."""
+    def with_packages(self, job: Job) -> tuple[str, ...]:
+        """The servers that have the packages of a job, this one among them."""
+        return (LOCAL_NODE, *sorted(self._furnished(job).ready))
+
+    def may_build(self, job: Job) -> bool:
+        """Whether another server of the job's pool may have its packages later."""
+        if job.environment_id not in self._packages:
+            return False
+        there = self._furnished(job).coming
+        return job.pool_id in self._lent or any(node in there for node in self._nodes.get(job.pool_id, ()))
+
+    def _furnished(self, job: Job) -> Furnished:
         return (
-            NOWHERE_ELSE
-            if job.environment_id is None
-            else self._packages.get(job.environment_id, NOWHERE_ELSE)
+            Furnished() if job.environment_id is None else self._packages.get(job.environment_id, Furnished())
         )
 
     def _full_name(self, reference: str, job: Job) -> str:
@@ -208,12 +222,11 @@ def _where(job: Job, elsewhere: Elsewhere | None) -> core.Constraints:
     spans, for_data = several and _may_span(job), bool(job.spec_fields.get("datasets"))
     if not for_data and job.environment_id is None:
         return core.OVER_NODES if spans else usual
-    furnished = elsewhere.packages_of(job)
-    nodes = (LOCAL_NODE, *furnished.ready)
-    if for_data:
-        there = elsewhere.with_data(job)
-        nodes = there if job.environment_id is None else tuple(node for node in there if node in nodes)
-    for_packages = furnished.is_coming and not for_data
+    nodes = elsewhere.with_data(job) if for_data else elsewhere.with_packages(job)
+    if for_data and job.environment_id is not None:
+        there = elsewhere.with_packages(job)
+        nodes = tuple(node for node in nodes if node in there)
+    for_packages = not for_data and elsewhere.may_build(job)
     if len(nodes) == 1 and not for_packages:
         return here
     return core.Constraints(

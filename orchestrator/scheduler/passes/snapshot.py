@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from django.conf import settings
@@ -79,7 +79,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     lenders = {lender.pool_id: lender for lender in Lender.objects.all()} if may_borrow else {}
     pilots = list(Pilot.objects.open()) if lenders else []
     elsewhere = (
-        _elsewhere(jobs.values(), may_come=bool(lenders))
+        _elsewhere(jobs.values(), devices, lenders)
         if lenders or any(row.node != LOCAL_NODE for row in devices)
         else None
     )
@@ -133,21 +133,22 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     )
 
 
-def _elsewhere(jobs: Iterable[Job], *, may_come: bool) -> Elsewhere:
-    """What other servers have.
-
-    Args:
-        may_come: further servers, which are lent to a pool.
-    """
+def _elsewhere(jobs: Iterable[Job], devices: Iterable[Device], lent: Collection[str]) -> Elsewhere:
+    """What other servers have; further ones may come to the pools that are lent to."""
     reports = read_reports(settings.HOME.nodes)
+    nodes = defaultdict(set)
+    for row in devices:
+        nodes[row.pool_id].add(row.node)
     return Elsewhere(
         {report.name: data for report in reports if (data := report.node.get("data"))},
-        _furnished(jobs, [report for report in reports if not report.is_silent], may_come=may_come),
+        _furnished(jobs, [report for report in reports if not report.is_silent]),
+        nodes=nodes,
+        lent=lent,
     )
 
 
-def _furnished(jobs: Iterable[Job], reports: Sequence[Report], *, may_come: bool) -> Mapping[int, Furnished]:
-    """Where else the environments of these jobs are or will be, also of those that are not built here yet.
+def _furnished(jobs: Iterable[Job], reports: Sequence[Report]) -> Mapping[int, Furnished]:
+    """Where else the environments of these jobs are or can be, also of those that are not built here yet.
 
     An image, and what is on top of an interpreter of this server, is for this server alone.
     """
@@ -156,8 +157,8 @@ def _furnished(jobs: Iterable[Job], reports: Sequence[Report], *, may_come: bool
     rows = rows.exclude(request__has_key="interpreter")
     return {
         number: Furnished(
-            tuple(report.name for report in reports if key in report.packages),
-            may_come or any(key not in (*report.packages, *report.refused) for report in reports),
+            frozenset(report.name for report in reports if key in report.packages),
+            frozenset(report.name for report in reports if key not in (*report.packages, *report.refused)),
         )
         for number, key in rows.values_list("pk", "key")
     }
