@@ -31,7 +31,7 @@ def read_state(code: Path) -> GitState | None:
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if commit is None:
         return None
-    # Whatever the person's settings hide in their own status.  An ignored script is told, too; an ignored file of a
+    # Whatever the person's settings hide in their own status.  An ignored script counts, too; an ignored file of a
     # folder is not uploaded.
     options = ("--porcelain", "--untracked-files=normal", *(["--ignored"] if name != "." else []))
     changed = _git(folder, "--literal-pathspecs", "status", *options, "--", name)

@@ -22,17 +22,19 @@ _EITHER = re.compile(r"\s*\|\|?\s*")
 # Where a commit of a git repository stands, in the order in which Poetry looks.
 _GIT_REFERENCES = ("rev", "tag", "branch")
 _OTHER_PLACES = frozenset({"hg", "svn", "bzr"})
+# The names of PEP 508 that Pipenv takes as fields of a package.
 _MARKERS = (
-    *(
-        "os_name",
-        "sys_platform",
-        "platform_machine",
-        "platform_system",
-        "platform_release",
-        "platform_version",
-    ),
-    *("platform_python_implementation", "implementation_name", "implementation_version"),
-    *("python_version", "python_full_version"),
+    "os_name",
+    "sys_platform",
+    "platform_machine",
+    "platform_system",
+    "platform_release",
+    "platform_version",
+    "platform_python_implementation",
+    "implementation_name",
+    "implementation_version",
+    "python_version",
+    "python_full_version",
 )
 
 
